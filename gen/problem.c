@@ -1,0 +1,163 @@
+/* problem.c - reads and prints the words of a problem.
+   SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE /* uselocale: a host's LC_NUMERIC must not change what "0.5" means */
+#include "problem.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <locale.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const wl_word wl_problem_table[WL_PROBLEM_WORDS] = {
+#define X(word, kind, initial, min, max, size, what)                                              \
+    {#word, WL_WORD_##kind, initial, min, max, size, what},
+    WL_PROBLEM_TABLE(X)
+#undef X
+};
+
+typedef struct {
+    const char *text;
+    int size;
+} span;
+
+static bool span_is(span s, const char *text) {
+    return strlen(text) == (size_t)s.size && !memcmp(text, s.text, (size_t)s.size);
+}
+
+static bool read_int(const wl_word *word, const char *text, int64_t *out) {
+    char *end;
+    if (*text < '0' || *text > '9') return false;
+    errno = 0;
+    *out = strtoll(text, &end, 10);
+    return !*end && !errno && *out >= word->min && *out <= word->max;
+}
+
+static bool read_name(const char *text, char out[33]) {
+    size_t size = strlen(text);
+    if (size < 1 || size > 32 || *text < 'a' || *text > 'z') return false;
+    if (strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_") != size) return false;
+    memcpy(out, text, size + 1);
+    return true;
+}
+
+static bool read_real(const char *text, double *out) {
+    if (strspn(text, "0123456789.e+-") != strlen(text)) return false;
+    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0), old = uselocale(plain);
+    char *end;
+    *out = strtod(text, &end);
+    uselocale(old);
+    freelocale(plain);
+    return end != text && !*end && isfinite(*out) && *out >= 0;
+}
+
+static wl_status read_value(const wl_word *word, const char *text, wl_value *out) {
+    switch (word->kind) {
+    case WL_WORD_INT:
+        if (read_int(word, text, &out->number)) return WL_OK;
+        return fail(WL_EINVAL, "%s: expected a whole number from %" PRId64 " to %" PRId64 ", got '%s'",
+                    word->name, word->min, word->max, text);
+    case WL_WORD_NAME:
+        if (read_name(text, out->name)) return WL_OK;
+        return fail(WL_EINVAL, "%s: expected a name, [a-z][a-z0-9_]{0,31}, got '%s'", word->name, text);
+    default:
+        if (read_real(text, &out->real)) return WL_OK;
+        return fail(WL_EINVAL, "%s: expected a number that is not negative, got '%s'", word->name, text);
+    }
+}
+
+static wl_status unknown_word(span s) {
+    const char *names[WL_PROBLEM_WORDS];
+    for (int i = 0; i < WL_PROBLEM_WORDS; i++) names[i] = wl_problem_table[i].name;
+    char *word = wl_format("%.*s", s.size, s.text);
+    const char *near = wl_nearest(word, names, WL_PROBLEM_WORDS);
+    wl_status status = fail(WL_EINVAL, "problem: unknown word '%s'%s%s%s", word,
+                            near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    free(word);
+    return status;
+}
+
+/* One "key=value"; `given` marks the words seen so far. */
+static wl_status read_word(span s, wl_problem *out, bool given[WL_PROBLEM_WORDS]) {
+    const char *equals = memchr(s.text, '=', (size_t)s.size);
+    if (!equals)
+        return fail(WL_EINVAL, "problem: expected key=value, got '%.*s'", s.size, s.text);
+    span key = {s.text, (int)(equals - s.text)};
+    int w = 0;
+    while (w < WL_PROBLEM_WORDS && !span_is(key, wl_problem_table[w].name)) w++;
+    if (w == WL_PROBLEM_WORDS) return unknown_word(key);
+    if (given[w]) return fail(WL_EINVAL, "problem: %s is given twice", wl_problem_table[w].name);
+    given[w] = true;
+    char *value = wl_format("%.*s", s.size - key.size - 1, equals + 1);
+    wl_status status = read_value(&wl_problem_table[w], value, &out->word[w]);
+    free(value);
+    return status;
+}
+
+/* A default is a value, or "=other": the value of another word, which stands earlier in the table. */
+static wl_status fill_default(int w, wl_problem *out) {
+    const wl_word *word = &wl_problem_table[w];
+    if (!*word->initial)
+        return fail(WL_EINVAL, "problem: %s is missing: %s", word->name, word->what);
+    if (*word->initial != '=') return read_value(word, word->initial, &out->word[w]);
+    for (int other = 0; other < w; other++)
+        if (!strcmp(wl_problem_table[other].name, word->initial + 1)) out->word[w] = out->word[other];
+    return WL_OK;
+}
+
+wl_status wl_problem_parse(const char *text, wl_problem *out) {
+    static const char blanks[] = " \t\r\n";
+    bool given[WL_PROBLEM_WORDS] = {false};
+    memset(out, 0, sizeof *out);
+    for (text += strspn(text, blanks); *text; text += strspn(text, blanks)) {
+        span s = {text, (int)strcspn(text, blanks)};
+        wl_status status = read_word(s, out, given);
+        if (status) return status;
+        text += s.size;
+    }
+    for (int w = 0; w < WL_PROBLEM_WORDS; w++) {
+        wl_status status = given[w] ? WL_OK : fill_default(w, out);
+        if (status) return status;
+    }
+    int64_t heads = out->word[WL_P_heads].number, kv_heads = out->word[WL_P_kv_heads].number;
+    if (heads % kv_heads)
+        return fail(WL_EINVAL, "problem: heads=%" PRId64 " is no multiple of kv_heads=%" PRId64, heads,
+                    kv_heads);
+    return WL_OK;
+}
+
+static int64_t power_of_two(int64_t n) {
+    int64_t power = 1;
+    while (power < n) power *= 2;
+    return power;
+}
+
+static void print_real(double real, wl_buf *out) {
+    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0), old = uselocale(plain);
+    wl_buf_printf(out, "%.9g", real);
+    uselocale(old);
+    freelocale(plain);
+}
+
+static void print_words(const wl_problem *problem, bool bucket, wl_buf *out) {
+    const char *blank = "";
+    for (int w = 0; w < WL_PROBLEM_WORDS; w++, blank = " ") {
+        const wl_word *word = &wl_problem_table[w];
+        const wl_value *value = &problem->word[w];
+        if (bucket && word->kind == WL_WORD_FLOAT) continue;
+        wl_buf_printf(out, "%s%s=", blank, word->name);
+        int64_t number = bucket && word->is_size ? power_of_two(value->number) : value->number;
+        if (word->kind == WL_WORD_INT) wl_buf_printf(out, "%" PRId64, number);
+        if (word->kind == WL_WORD_NAME) wl_buf_text(out, value->name);
+        if (word->kind == WL_WORD_FLOAT) print_real(value->real, out);
+    }
+}
+
+void wl_problem_print(const wl_problem *problem, wl_buf *out) {
+    print_words(problem, false, out);
+}
+
+void wl_problem_bucket(const wl_problem *problem, wl_buf *out) {
+    print_words(problem, true, out);
+}
