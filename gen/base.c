@@ -1,0 +1,277 @@
+/* base.c - status and message, buffers, files, hash, nearest word.
+   SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE
+#include "base.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Holds all errors of a spec file; longer messages are cut. */
+#define MESSAGE_ROOM 8192
+static _Thread_local char last_message[MESSAGE_ROOM];
+
+/* Formats aside first: an argument may well be the old message. */
+wl_status fail(wl_status status, const char *format, ...) {
+    char text[MESSAGE_ROOM];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    strcpy(last_message, text);
+    return status;
+}
+
+const char *message(void) {
+    return last_message;
+}
+
+void clear_message(void) {
+    last_message[0] = '\0';
+}
+
+void *wl_alloc(size_t size) {
+    void *memory = calloc(1, size ? size : 1);
+    if (!memory) abort();
+    return memory;
+}
+
+void *wl_grow(void *old, size_t size) {
+    void *memory = realloc(old, size ? size : 1);
+    if (!memory) abort();
+    return memory;
+}
+
+char *wl_copy(const char *text) {
+    size_t size = strlen(text) + 1;
+    return memcpy(wl_alloc(size), text, size);
+}
+
+char *wl_format(const char *format, ...) {
+    char *text;
+    va_list args;
+    va_start(args, format);
+    int size = vasprintf(&text, format, args);
+    va_end(args);
+    if (size < 0) abort();
+    return text;
+}
+
+/* Room for `more` bytes and the NUL. */
+static void reserve(wl_buf *buf, size_t more) {
+    if (more > SIZE_MAX / 4 - buf->size) abort();
+    size_t need = buf->size + more + 1;
+    if (need <= buf->room) return;
+    buf->room = need + need / 2;
+    buf->data = wl_grow(buf->data, buf->room);
+}
+
+void wl_buf_add(wl_buf *buf, const void *bytes, size_t size) {
+    reserve(buf, size);
+    if (size) memcpy(buf->data + buf->size, bytes, size);
+    buf->size += size;
+    buf->data[buf->size] = '\0';
+}
+
+void wl_buf_text(wl_buf *buf, const char *text) {
+    wl_buf_add(buf, text, strlen(text));
+}
+
+void wl_buf_printf(wl_buf *buf, const char *format, ...) {
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int size = vsnprintf(NULL, 0, format, args);
+    if (size < 0) abort();
+    reserve(buf, (size_t)size);
+    vsnprintf(buf->data + buf->size, (size_t)size + 1, format, again);
+    buf->size += (size_t)size;
+    va_end(again);
+    va_end(args);
+}
+
+void wl_buf_free(wl_buf *buf) {
+    free(buf->data);
+    *buf = (wl_buf){0};
+}
+
+bool wl_write_all(int fd, const void *bytes, size_t size) {
+    for (const char *at = bytes; size;) {
+        ssize_t n = write(fd, at, size);
+        if (n < 0 && errno != EINTR) return false;
+        if (n <= 0) continue;
+        at += n;
+        size -= (size_t)n;
+    }
+    return true;
+}
+
+bool wl_read_all(int fd, size_t limit, wl_buf *out) {
+    for (size_t left = limit + 1; left;) {
+        size_t want = left < 65536 ? left : 65536;
+        reserve(out, want);
+        ssize_t n = read(fd, out->data + out->size, want);
+        if (n < 0 && errno != EINTR) return false;
+        if (n < 0) continue;
+        if (n == 0) break;
+        out->size += (size_t)n;
+        left -= (size_t)n;
+    }
+    wl_buf_add(out, NULL, 0);
+    return true;
+}
+
+static wl_status read_open(int fd, const char *path, size_t limit, wl_buf *out) {
+    struct stat info;
+    size_t before = out->size;
+    if (fstat(fd, &info) || !S_ISREG(info.st_mode))
+        return fail(WL_EINVAL, "%s: not a regular file", path);
+    if (!wl_read_all(fd, limit, out))
+        return fail(WL_EINVAL, "%s: cannot read: %s", path, strerror(errno));
+    if (out->size - before > limit)
+        return fail(WL_EINVAL, "%s: larger than the limit of %zu bytes", path, limit);
+    return WL_OK;
+}
+
+wl_status wl_file_read(const char *path, size_t limit, wl_buf *out) {
+    size_t before = out->size;
+    /* O_NONBLOCK: a FIFO must be refused, not waited for. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) return fail(WL_EINVAL, "%s: cannot open: %s", path, strerror(errno));
+    wl_status status = read_open(fd, path, limit, out);
+    close(fd);
+    if (!status) return WL_OK;
+    out->size = before;
+    wl_buf_add(out, NULL, 0);
+    return status;
+}
+
+/* Does the file hold exactly these bytes? Keeps the message: not being the same is no error. */
+static bool same_bytes(const char *path, const void *bytes, size_t size) {
+    wl_buf now = {0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    bool same = fd >= 0 && wl_read_all(fd, size, &now) && now.size == size &&
+                !memcmp(now.data, bytes, size);
+    if (fd >= 0) close(fd);
+    wl_buf_free(&now);
+    return same;
+}
+
+static bool write_path(const char *path, int flags, const void *bytes, size_t size) {
+    int fd = open(path, O_WRONLY | O_CLOEXEC | flags, 0666);
+    if (fd < 0) return false;
+    bool good = wl_write_all(fd, bytes, size);
+    int reason = errno;
+    if (close(fd) && good) return false;
+    errno = reason;
+    return good;
+}
+
+static bool write_renamed(const char *path, const void *bytes, size_t size) {
+    char *temp = wl_format("%s.%ld.tmp", path, (long)getpid());
+    unlink(temp); /* left by a killed process of the same number */
+    bool good = write_path(temp, O_CREAT | O_EXCL | O_NOFOLLOW, bytes, size) &&
+                !rename(temp, path);
+    int reason = errno;
+    if (!good) unlink(temp);
+    free(temp);
+    errno = reason;
+    return good;
+}
+
+wl_status wl_file_write(const char *path, const void *bytes, size_t size) {
+    struct stat info;
+    bool exists = !lstat(path, &info), regular = exists && S_ISREG(info.st_mode);
+    if (regular && (size_t)info.st_size == size && same_bytes(path, bytes, size)) return WL_OK;
+    bool good = exists && !regular ? write_path(path, O_TRUNC, bytes, size)
+                                   : write_renamed(path, bytes, size);
+    return good ? WL_OK : fail(WL_EFAIL, "%s: cannot write: %s", path, strerror(errno));
+}
+
+/* sodium_init is not called: BLAKE2b works without it (in portable C), and it would open the random
+   source, and abort the process where there is none. */
+void wl_hash_begin(wl_hasher *h) {
+    _Static_assert(sizeof(crypto_generichash_state) <= sizeof h->opaque, "room for the state");
+    crypto_generichash_init((void *)h->opaque, NULL, 0, WL_HASH_BYTES);
+}
+
+void wl_hash_field(wl_hasher *h, const void *bytes, size_t size) {
+    unsigned char length[8];
+    for (int i = 0; i < 8; i++) length[i] = (unsigned char)((uint64_t)size >> 8 * i);
+    crypto_generichash_update((void *)h->opaque, length, sizeof length);
+    crypto_generichash_update((void *)h->opaque, bytes, size);
+}
+
+void wl_hash_text(wl_hasher *h, const char *text) {
+    wl_hash_field(h, text, strlen(text));
+}
+
+wl_hash wl_hash_end(wl_hasher *h) {
+    wl_hash out;
+    crypto_generichash_final((void *)h->opaque, out.bytes, sizeof out.bytes);
+    return out;
+}
+
+void wl_hash_hex(const wl_hash *hash, char hex[2 * WL_HASH_BYTES + 1]) {
+    for (int i = 0; i < WL_HASH_BYTES; i++) sprintf(hex + 2 * i, "%02x", hash->bytes[i]);
+}
+
+static int digit(char c) {
+    const char *digits = "0123456789abcdef";
+    const char *at = c ? strchr(digits, c) : NULL;
+    return at ? (int)(at - digits) : -1;
+}
+
+bool wl_hash_parse(const char *hex, wl_hash *out) {
+    if (strlen(hex) != 2 * WL_HASH_BYTES) return false;
+    for (int i = 0; i < WL_HASH_BYTES; i++) {
+        int high = digit(hex[2 * i]), low = digit(hex[2 * i + 1]);
+        if (high < 0 || low < 0) return false;
+        out->bytes[i] = (uint8_t)(16 * high + low);
+    }
+    return true;
+}
+
+#define WORD_MAX 128
+
+static unsigned least(unsigned a, unsigned b) {
+    return a < b ? a : b;
+}
+
+/* Edits that turn a into b: insert, delete, replace, swap two neighbours (the commonest slip). */
+static unsigned distance(const char *a, size_t n, const char *b, size_t m) {
+    unsigned row[3][WORD_MAX + 1];
+    for (size_t j = 0; j <= m; j++) row[0][j] = (unsigned)j;
+    for (size_t i = 1; i <= n; i++) {
+        unsigned *now = row[i % 3], *old = row[(i + 2) % 3], *older = row[(i + 1) % 3];
+        now[0] = (unsigned)i;
+        for (size_t j = 1; j <= m; j++) {
+            now[j] = least(least(old[j], now[j - 1]) + 1, old[j - 1] + (a[i - 1] != b[j - 1]));
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                now[j] = least(now[j], older[j - 2] + 1);
+        }
+    }
+    return row[n % 3][m];
+}
+
+const char *wl_nearest(const char *word, const char *const *words, size_t n) {
+    const char *best = NULL;
+    size_t size = strlen(word);
+    if (!size || size > WORD_MAX) return NULL;
+    size_t limit = (size + 2) / 3; /* a third wrong is still a slip; nothing in common is not */
+    if (limit >= size) limit = size - 1;
+    for (size_t i = 0; i < n; i++) {
+        size_t other = strlen(words[i]);
+        if (other > WORD_MAX) continue;
+        unsigned d = distance(word, size, words[i], other);
+        if (d > limit || (best && d == limit)) continue;
+        limit = d;
+        best = words[i];
+    }
+    return best;
+}

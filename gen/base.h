@@ -1,0 +1,67 @@
+/* base.h - status and message, buffers, files, hash: what every module stands on.
+   SPDX-License-Identifier: BSD-3-Clause */
+#ifndef WL_BASE_H
+#define WL_BASE_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "warploom.h"
+
+/* Sets this thread's message (the only global) and returns the status, for `return fail(...)`.
+   A message names the thing, the rule and the remedy; no newline at its end. */
+wl_status fail(wl_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The message itself; "" after clear_message. */
+const char *message(void);
+void clear_message(void);
+
+/* A growing byte buffer; data is always followed by a NUL that size does not count.
+   Zero-initialise; out of memory aborts (there is no remedy a caller could take). */
+typedef struct {
+    char *data;
+    size_t size, room;
+} wl_buf;
+void wl_buf_add(wl_buf *buf, const void *bytes, size_t size);
+void wl_buf_text(wl_buf *buf, const char *text);
+void wl_buf_printf(wl_buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void wl_buf_free(wl_buf *buf);
+
+/* malloc, strdup and realloc that abort when out of memory. */
+void *wl_alloc(size_t size); /* zeroed */
+void *wl_grow(void *old, size_t size);
+char *wl_copy(const char *text);
+char *wl_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Reads a regular file of at most `limit` bytes; appends to out. EINVAL names path and reason. */
+wl_status wl_file_read(const char *path, size_t limit, wl_buf *out);
+/* Writes beside the target and renames; leaves the file alone when its bytes are the same already.
+   EFAIL names path and reason; then nothing was written. What is no regular file (a device, a pipe,
+   a link) is written through instead: renaming over /dev/stdout would destroy it. */
+wl_status wl_file_write(const char *path, const void *bytes, size_t size);
+
+/* All of size bytes to fd; all bytes to the end of fd, appended, but no more than limit + 1.
+   EINTR and short transfers are handled; false leaves the reason in errno. */
+bool wl_write_all(int fd, const void *bytes, size_t size);
+bool wl_read_all(int fd, size_t limit, wl_buf *out);
+
+/* BLAKE2b, 256 bits, over length-prefixed fields: two different lists never hash the same bytes. */
+#define WL_HASH_BYTES 32
+typedef struct {
+    uint8_t bytes[WL_HASH_BYTES];
+} wl_hash;
+typedef struct {
+    _Alignas(64) uint8_t opaque[384]; /* libsodium's state: no header of it above base.c */
+} wl_hasher;
+void wl_hash_begin(wl_hasher *h);
+void wl_hash_field(wl_hasher *h, const void *bytes, size_t size);
+void wl_hash_text(wl_hasher *h, const char *text);
+wl_hash wl_hash_end(wl_hasher *h);
+void wl_hash_hex(const wl_hash *hash, char hex[2 * WL_HASH_BYTES + 1]);
+bool wl_hash_parse(const char *hex, wl_hash *out);
+
+/* The word of `words` (n of them) nearest to `word` by edit distance, NULL if none is near. */
+const char *wl_nearest(const char *word, const char *const *words, size_t n);
+
+#endif
