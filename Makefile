@@ -1,0 +1,124 @@
+# Makefile - builds everything into $(BUILD); one file, no recursion.
+# SPDX-License-Identifier: BSD-3-Clause
+BUILD ?= build
+PREFIX ?= /usr/local
+CC = gcc
+PYTHON ?= python3
+OPT ?= -O2 -g
+LUA_INC ?= /usr/include/lua5.4
+# The most lines that gen/, templates/ and runtime/ may have together; a commit that raises it says why.
+SIZE_LIMIT = 6000
+
+WARN = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Werror
+override CFLAGS := -std=c17 -D_GNU_SOURCE $(OPT) $(WARN) -fvisibility=hidden -fPIC -pthread \
+	-Igen -Iruntime -Itemplates/device -isystem $(LUA_INC) $(CFLAGS)
+override LDFLAGS := -Wl,-rpath,'$$ORIGIN' -Wl,--enable-new-dtags $(LDFLAGS)
+
+# What the generator carries inside: every spec, Lua module, template, part and device header.
+EMBED := $(sort $(wildcard gen/*.lua specs/*.yaml templates/*.lua templates/*.in \
+	templates/parts/* templates/device/*))
+
+# Sources of the four programs; the command takes the library's objects, whose inner names the
+# shared library hides.
+GEN_C := $(filter-out gen/embed.c,$(wildcard gen/*.c))
+CLI_C := $(wildcard runtime/cli*.c runtime/npy.c runtime/reference.c)
+LIB_C := gen/base.c gen/problem.c $(filter-out $(CLI_C),$(wildcard runtime/*.c))
+TEST_C := $(wildcard tests/test_*.c)
+FAKE_C := $(wildcard tests/fake_*.c)
+
+obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+GEN_O := $(call obj,$(GEN_C)) $(BUILD)/obj/embed.o
+LIB_O := $(call obj,$(LIB_C)) $(BUILD)/obj/digest.o
+CLI_O := $(call obj,$(CLI_C))
+CLI_BARE_O := $(filter-out %/cli.o,$(CLI_O))
+TESTS := $(patsubst tests/%.c,$(BUILD)/%,$(TEST_C))
+FAKES := $(patsubst tests/%.c,$(BUILD)/lib%.so,$(FAKE_C))
+DEPLIBS := $(addprefix $(BUILD)/,liblua5.4.so.0 libyaml-0.so.2 libsodium.so.23)
+PROGRAMS := $(BUILD)/warploom $(BUILD)/libwarploom.so $(BUILD)/libwarploom-gen.so
+
+all: $(PROGRAMS) $(DEPLIBS)
+tests: all $(TESTS) $(FAKES)
+
+$(BUILD)/libwarploom-gen.so: $(GEN_O)
+	@echo "  LD    $@"
+	@$(CC) $(CFLAGS) -shared -o $@ $^ $(LDFLAGS) -llua5.4 -lyaml -lsodium
+
+$(BUILD)/libwarploom.so: $(LIB_O)
+	@echo "  LD    $@"
+	@$(CC) $(CFLAGS) -shared -o $@ $^ $(LDFLAGS) -lsodium -ldl -lm
+
+$(BUILD)/warploom: $(CLI_O) $(LIB_O)
+	@echo "  LD    $@"
+	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -lsodium -ldl -lm
+
+# A unit test sees every inner name: it is linked with all objects but the command's main.
+$(BUILD)/test_%: $(BUILD)/obj/tests/test_%.o $(sort $(LIB_O) $(GEN_O)) $(CLI_BARE_O)
+	@echo "  LD    $@"
+	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -llua5.4 -lyaml -lsodium -ldl -lm
+
+$(BUILD)/libfake_%.so: $(BUILD)/obj/tests/fake_%.o
+	@echo "  LD    $@"
+	@$(CC) $(CFLAGS) -shared -o $@ $^ $(LDFLAGS)
+
+$(BUILD)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	@echo "  CC    $<"
+	@$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+# embed OUT_EMBED_C OUT_DIGEST_C FILE...: the files as C arrays, and one hash over all of them.
+$(BUILD)/embed: gen/embed.c gen/base.c gen/base.h runtime/warploom.h
+	@mkdir -p $(@D)
+	@echo "  CC    gen/embed.c"
+	@$(CC) -std=c17 -D_GNU_SOURCE $(WARN) -Igen -Iruntime -o $@ gen/embed.c gen/base.c -lsodium
+$(BUILD)/embed.list: FORCE
+	@mkdir -p $(@D)
+	@echo '$(EMBED)' | cmp -s - $@ || echo '$(EMBED)' > $@
+$(BUILD)/embed.c: $(BUILD)/embed $(BUILD)/embed.list $(EMBED)
+	@echo "  EMBED $(words $(EMBED)) files"
+	@$(BUILD)/embed $(BUILD)/embed.c $(BUILD)/digest.c $(EMBED)
+$(BUILD)/digest.c: $(BUILD)/embed.c ;
+$(BUILD)/obj/embed.o $(BUILD)/obj/digest.o: $(BUILD)/obj/%.o: $(BUILD)/%.c
+	@mkdir -p $(@D)
+	@$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+# Debian's static archives of these do not link into a shared library: the shared ones travel along.
+$(DEPLIBS):
+	@mkdir -p $(@D)
+	@cp -L "$$($(CC) -print-file-name=$(@F))" $@
+
+setup:
+	@BUILD=$(BUILD) sh .ci/setup.sh
+demo: setup
+	@$(MAKE) --no-print-directory BUILD=$(BUILD) all
+	@BUILD=$(BUILD) sh examples/demo.sh
+check: setup
+	@$(MAKE) --no-print-directory BUILD=$(BUILD) -j2 tests
+	@BUILD=$(BUILD) $(PYTHON) tests/run.py
+check-all: setup
+	@$(MAKE) --no-print-directory BUILD=$(BUILD) -j2 tests
+	@BUILD=$(BUILD) $(PYTHON) tests/run.py --all
+check-gpu: all
+	@$(PYTHON) tests/gpu/check.py
+bench: all
+	@$(PYTHON) tests/bench/bench.py
+tables:
+	@$(PYTHON) tests/bench/tables.py
+size:
+	@$(PYTHON) tests/run.py --size $(SIZE_LIMIT)
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/warploom \
+		$(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/lib/warploom
+	ln -sf ../lib/warploom/warploom $(DESTDIR)$(PREFIX)/bin/warploom
+	ln -sf warploom/libwarploom.so $(DESTDIR)$(PREFIX)/lib/libwarploom.so
+	install -m 644 runtime/warploom.h $(DESTDIR)$(PREFIX)/include
+	install -m 644 runtime/share/man/warploom.1 $(DESTDIR)$(PREFIX)/share/man/man1
+clean:
+	rm -rf $(BUILD)
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+FORCE:
+.PHONY: all tests setup demo check check-all check-gpu bench tables size install clean FORCE
+.DELETE_ON_ERROR:
+.SECONDARY:
