@@ -1,0 +1,62 @@
+/* kernel.h - from a question to loaded kernels: cache, else generate + compile + put.
+   SPDX-License-Identifier: BSD-3-Clause */
+#ifndef WL_KERNEL_H
+#define WL_KERNEL_H
+
+#include "cache.h"
+#include "compile.h"
+#include "driver.h"
+#include "launch.h"
+
+/* ---- without a device ---- */
+
+/* Cache, generator, NVRTC and the user's specs. Each is opened when it is first needed. Not for
+   several threads at once: a context calls it under its lock. */
+typedef struct wl_tools wl_tools;
+
+/* options may be NULL. EINVAL: options.size, or a bad `cache` or `jit`. */
+wl_status wl_tools_open(wl_tools **out, const wl_options *options);
+void wl_tools_close(wl_tools *tools);
+wl_cache *wl_tools_cache(wl_tools *tools);
+/* Adds one more spec file after those of options->specs (--spec FILE), before the first question. */
+void wl_tools_spec(wl_tools *tools, const char *path);
+/* One question to the generator (verbs in gen.h). ECOMPILE when libwarploom-gen.so is not found. */
+wl_status wl_tools_ask(wl_tools *tools, const char *verb, const char *arg, wl_buf *out);
+
+typedef struct {
+    const char *name;          /* a candidate's name, or NULL: the preferred one for … */
+    const wl_problem *problem; /* … this; with a name, what it must fit (may be NULL) */
+    const char *file, *text;   /* a hand-edited source (and its path for messages) in place of the
+                                  emitted one; its entry's name is then the candidate. NULL: none */
+    const char *arch;          /* the device's arch; NULL: no device, what the record says */
+    bool fresh;                /* compile even when the cache has it */
+} wl_request;
+
+typedef struct {
+    wl_launch launch;
+    const char *layer;                    /* "cache" or "jit" */
+    wl_hash key[WL_MAX_KERNELS];          /* each kernel's key in the cache */
+    wl_compiled compiled[WL_MAX_KERNELS]; /* image; the statistics only of what was compiled now */
+} wl_made;
+
+/* The launch record alone: compiles nothing. *layer (may be NULL) as in wl_made. */
+wl_status wl_kernel_choose(wl_tools *tools, const wl_request *request, wl_launch *out,
+                           const char **layer);
+/* Record and images; what was made is put in the cache (but not from a hand-edited text). ECOMPILE
+   with the layers looked at when JIT is off; EDEVICE when the record is for another arch. */
+wl_status wl_kernel_get(wl_tools *tools, const wl_request *request, wl_made *out);
+void wl_made_free(wl_made *made);
+/* A hand-edited text alone, whatever its entry's name (written to entry[128]): no record, no cache. */
+wl_status wl_kernel_compile(wl_tools *tools, const char *file, const char *text, char entry[128],
+                            wl_compiled *out);
+
+/* ---- with a device ---- */
+
+/* Images loaded on one device; each key once. */
+typedef struct wl_loader wl_loader;
+void wl_loader_open(wl_loader **out, const wl_driver *driver, const wl_device *device);
+void wl_loader_close(wl_loader *loader); /* unloads all */
+/* All kernels of `made`, ready to launch, into out[made->launch.n_kernels]. EDEVICE. */
+wl_status wl_kernel_load(wl_loader *loader, const wl_made *made, CUkernel *out);
+
+#endif

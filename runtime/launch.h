@@ -1,0 +1,50 @@
+/* launch.h - launch records: how the kernels of one call are launched, as text and parsed.
+   SPDX-License-Identifier: BSD-3-Clause */
+#ifndef WL_LAUNCH_H
+#define WL_LAUNCH_H
+
+#include "problem.h"
+
+/* A launch record, as text (written by the generator and a family's Lua, stored in a choice):
+     choice NAME          the candidate
+     by LAYER REASON…     who chose it (`prefer RULE`, `name given`, …)
+     arch ARCH            the machine its kernels are for; sm_90a when left out
+     axis WORD VALUE      a word of the problem that the candidate is made for
+     scratch BYTES        device memory a call needs, zeroed before its first use and left zero
+     set WORD NUMBER      a number for the family's row in attn (tile_m, section_mb, …)
+     kernel SYMBOL        begins one launch; several make a call (split + combine, …). The symbol is
+                          also the generator's name of the source
+     params FAMILY        which params struct (device/params.h) follows the tensor maps
+     threads N / shared BYTES / cluster N
+     map TENSOR COLUMNS ROWS    one tensor map, box of ROWS x COLUMNS, 128-byte swizzle
+   Unknown words are errors: a newer record never half-works. */
+#define WL_MAX_KERNELS 3
+#define WL_MAX_MAPS 8
+#define WL_MAX_SETS 16
+#define WL_MAX_SCRATCH 64 /* bytes of one slot of a context's pool */
+
+typedef struct {
+    char tensor[16];
+    uint32_t columns, rows;
+} wl_map;
+typedef struct {
+    char symbol[128], params[16];
+    int threads, shared, cluster, n_maps;
+    wl_map map[WL_MAX_MAPS];
+} wl_launch_kernel;
+typedef struct {
+    char choice[128], by[256], arch[16];
+    int scratch, n_axes, n_sets, n_kernels;
+    struct { char word[33], value[33]; } axis[WL_PROBLEM_WORDS];
+    struct { char word[33]; int64_t number; } set[WL_MAX_SETS];
+    wl_launch_kernel kernel[WL_MAX_KERNELS];
+} wl_launch;
+
+/* ESPEC names the record's line and what is wrong with it. */
+wl_status wl_launch_parse(const char *text, wl_launch *out);
+/* The number of a `set` line; `otherwise` when the record has none. */
+int64_t wl_launch_set(const wl_launch *launch, const char *word, int64_t otherwise);
+/* EINVAL when an axis of the record is not what the problem asks. */
+wl_status wl_launch_fits(const wl_launch *launch, const wl_problem *problem);
+
+#endif
