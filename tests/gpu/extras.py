@@ -1,0 +1,101 @@
+# extras.py - GPU checks that are not one call on one problem: streams, graphs, refusals.
+# SPDX-License-Identifier: BSD-3-Clause
+"""CHECKS is the table: (name, function returning complaints)."""
+import torch
+import warploom
+from cases import Case
+from tensors import Tensors, reference
+
+
+def call(t, case, **more):
+    return warploom.forward(t.q, t.k, t.v, causal=case.mask == "causal", out=t.o, lse=t.lse, **more)
+
+
+def streams():
+    """Launches on four streams at once share the scheduler's scratch and give the same bits."""
+    cases = [Case(128, 128, "bf16", mask, "bshd", 2, 8, 8, sq, sq)
+             for mask in ("causal", "none") for sq in (1500, 900)]
+    tensors = [Tensors(case, i) for i, case in enumerate(cases)]
+    want = []
+    for case, t in zip(cases, tensors):
+        call(t, case)
+        torch.cuda.synchronize()
+        want.append((t.o.clone(), t.lse.clone()))
+        t.poison()
+    torch.cuda.synchronize()
+    side = [torch.cuda.Stream() for _ in cases]
+    for _ in range(50):
+        for case, t, stream in zip(cases, tensors, side):
+            with torch.cuda.stream(stream):
+                call(t, case)
+    torch.cuda.synchronize()
+    return [f"{case}: other bits beside other streams" for case, t, (o, lse)
+            in zip(cases, tensors, want) if not (torch.equal(t.o, o) and torch.equal(t.lse, lse))]
+
+
+def graph():
+    """A prepared call can be captured, and the graph replayed."""
+    case = Case(128, 128, "bf16", "causal", "bshd", 2, 4, 4, 700, 700)
+    t = Tensors(case)
+    call(t, case)
+    torch.cuda.synchronize()
+    want, g = t.o.clone(), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(g):
+        call(t, case)
+    lines = []
+    for _ in range(3):
+        t.poison()
+        g.replay()
+        torch.cuda.synchronize()
+        if not torch.equal(t.o, want):
+            lines = ["a replay gives other bits"]
+    return lines
+
+
+def returns():
+    """forward makes its own outputs, and returns LSE when asked."""
+    q, k, v = (torch.randn(2, 200, 4, 64, device="cuda", dtype=torch.float16) for _ in range(3))
+    o, lse = warploom.forward(q, k, v, causal=True, return_lse=True)
+    alone = warploom.forward(q, k, v, causal=True)
+    ref, ref_lse, _ = reference(q, k, v, "causal", 64 ** -0.5)
+    lines = [] if torch.equal(o, alone) else ["O differs with and without LSE"]
+    if (lse.double() - ref_lse).abs().max() > 2e-5 or (o.double() - ref).abs().max() > 4e-3:
+        lines.append("O or LSE is wrong")
+    return lines
+
+
+def refusals():
+    """What is not a legal call raises, and the message names the argument or the rule."""
+    def make(*shape, dtype=torch.bfloat16, device="cuda"):
+        return torch.zeros(*shape, dtype=dtype, device=device)
+
+    x = make(2, 64, 4, 64)
+    odd = torch.zeros(2, 64, 4, 68, dtype=torch.bfloat16, device="cuda")[..., :64]
+    shifted = make(2 * 64 * 4 * 64 + 8)[1:1 + x.numel()].view(x.shape)
+    wrong = [
+        ("stride of 136 bytes", (odd, x, x), {}, "stride"),
+        ("last dimension strided", (make(2, 64, 4, 128)[..., ::2], x, x), {}, "contiguous"),
+        ("2-byte alignment", (shifted, x, x), {}, "align"),
+        ("float32", (x.float(), x.float(), x.float()), {}, "dtype"),
+        ("two dtypes", (x, x.half(), x), {}, "dtype"),
+        ("host memory", (x.cpu(), x, x), {}, "q"),
+        ("heads no multiple", (make(2, 64, 4, 64), make(2, 64, 3, 64), make(2, 64, 3, 64)), {},
+         "heads"),
+        ("head_dim of k", (x, make(2, 64, 4, 72), x), {}, "k"),
+        ("seq of v", (x, x, make(2, 65, 4, 64)), {}, "v"),
+        ("head_dim 60", (make(2, 64, 4, 60),) * 3, {}, "60"),
+        ("out overlaps q", (x, x.clone(), x.clone()), {"out": x}, "overlap"),
+        ("unknown kernel", (x, x, x), {"kernel": "fwd_d64_bf16_none_nonsense"}, "nonsense"),
+    ]
+    lines = []
+    for what, args, more, word in wrong:
+        try:
+            warploom.forward(*args, **more)
+            lines.append(f"{what}: accepted")
+        except Exception as e:
+            if word not in str(e):
+                lines.append(f"{what}: the message lacks '{word}': {e}")
+    return lines
+
+
+CHECKS = (("streams", streams), ("graph", graph), ("returns", returns), ("refusals", refusals))
