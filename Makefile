@@ -10,13 +10,14 @@ LUA_INC ?= /usr/include/lua5.4
 SIZE_LIMIT = 6000
 
 WARN = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Werror
-override CFLAGS := -std=c17 -D_GNU_SOURCE $(OPT) $(WARN) -fvisibility=hidden -fPIC -pthread \
+override CFLAGS := -std=c17 $(OPT) $(WARN) -fvisibility=hidden -fPIC -pthread \
 	-Igen -Iruntime -Itemplates/device -isystem $(LUA_INC) $(CFLAGS)
 override LDFLAGS := -Wl,-rpath,'$$ORIGIN' -Wl,--enable-new-dtags $(LDFLAGS)
 
-# What the generator carries inside: every spec, Lua module, template, part and device header.
+# What the generator carries inside: every spec, Lua module, template, part and device header; and
+# its own C, which is hashed only: it too decides what is generated.
 EMBED := $(sort $(wildcard gen/*.lua specs/*.yaml templates/*.lua templates/*.in \
-	templates/parts/* templates/device/*))
+	templates/parts/* templates/device/* gen/*.[ch]))
 
 # Sources of the four programs; the command takes the library's objects, whose inner names the
 # shared library hides.
@@ -69,7 +70,7 @@ $(BUILD)/obj/%.o: %.c
 $(BUILD)/embed: gen/embed.c gen/base.c gen/base.h runtime/warploom.h
 	@mkdir -p $(@D)
 	@echo "  CC    gen/embed.c"
-	@$(CC) -std=c17 -D_GNU_SOURCE $(WARN) -Igen -Iruntime -o $@ gen/embed.c gen/base.c -lsodium
+	@$(CC) -std=c17 $(WARN) -Igen -Iruntime -o $@ gen/embed.c gen/base.c -lsodium
 $(BUILD)/embed.list: FORCE
 	@mkdir -p $(@D)
 	@echo '$(EMBED)' | cmp -s - $@ || echo '$(EMBED)' > $@

@@ -1,0 +1,221 @@
+/* cli.c - the `warploom` command: arguments, help, exit codes.
+   SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE
+#include "cli.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct {
+    const char *name, *value, *what;
+} option_table[OPTIONS] = {
+#define X(id, option, value, what) {option, value, what},
+    CLI_OPTIONS(X)
+#undef X
+};
+
+#define HAS(id) (1u << OPTION_##id)
+
+typedef struct {
+    const char *name, *operands;
+    int min; /* operands */
+    unsigned options;
+    wl_status (*run)(const cli_args *args);
+    const char *what;
+} command;
+
+static const command command_table[] = {
+    {"list", "PROBLEM", 1, HAS(JSON) | HAS(SPEC), cli_list,
+     "the candidates that the specs allow, best guess first"},
+    {"check", "[SPEC...]", 0, HAS(JSON) | HAS(SPEC), cli_check,
+     "validates specs and templates: all errors, in order (without SPEC: the built-in ones)"},
+    {"emit", "NAME|PROBLEM", 1, HAS(JSON) | HAS(SPEC) | HAS(OUT), cli_emit, "the CUDA source"},
+    {"compile", "NAME|PROBLEM... | --source FILE.cu", 0,
+     HAS(JSON) | HAS(SPEC) | HAS(OUT) | HAS(SOURCE), cli_compile,
+     "compiles into the cache and tells what each kernel takes (quote each of several problems)"},
+    {"run", "PROBLEM", 1,
+     HAS(JSON) | HAS(SPEC) | HAS(OUT) | HAS(SOURCE) | HAS(KERNEL) | HAS(Q) | HAS(K) | HAS(V) |
+         HAS(LSE) | HAS(RANDOM) | HAS(CHECK),
+     cli_run, "runs on the GPU, times it, checks it"},
+    {"explain", "NAME|PROBLEM", 1, HAS(JSON) | HAS(SPEC), cli_explain,
+     "what each part of the name means, its plan, who chose it"},
+    {"doctor", "", 0, HAS(JSON) | HAS(SPEC), cli_doctor,
+     "what was found where, what is missing and how to get it"},
+};
+#define COMMANDS (sizeof command_table / sizeof *command_table)
+
+static void print_options(unsigned options) {
+    printf("\nOptions:\n");
+    for (int o = 0; o < OPTIONS; o++) {
+        if (!((options | HAS(HELP)) >> o & 1)) continue;
+        char name[32];
+        const char *value = option_table[o].value;
+        snprintf(name, sizeof name, "%s%s%s", option_table[o].name, value ? " " : "",
+                 value ? value : "");
+        printf("  %-18s %s\n", name, option_table[o].what);
+    }
+}
+
+static void print_problem(void) {
+    printf("\nA PROBLEM is words key=value, in any order:\n");
+    for (int w = 0; w < WL_PROBLEM_WORDS; w++) {
+        const wl_word *word = &wl_problem_table[w];
+        const char *initial = word->initial + (*word->initial == '=');
+        printf("  %-11s %s", word->name, word->what);
+        if (*initial) printf(" (%s)", initial);
+        putchar('\n');
+    }
+}
+
+static void print_help(const command *c) {
+    if (c) {
+        printf("warploom %s%s%s [options]\n%s\n", c->name, *c->operands ? " " : "", c->operands,
+               c->what);
+        print_options(c->options);
+        if (strstr(c->operands, "PROBLEM")) print_problem();
+        return;
+    }
+    printf("warploom %s - attention kernels for NVIDIA GPUs, made from YAML specs\n\nCommands:\n",
+           WARPLOOM_VERSION);
+    for (size_t i = 0; i < COMMANDS; i++)
+        printf("  %-8s %-36s\n           %s\n", command_table[i].name, command_table[i].operands,
+               command_table[i].what);
+    print_problem();
+    printf("\n`warploom COMMAND -h` tells a command's options; --version the version.\n"
+           "Exit codes: 0 ok, 1 failed, 2 usage, bad problem or file, 3 bad spec, 4 compile,\n"
+           "5 no device, 6 verification failed, 130 interrupted.\n");
+}
+
+/* "...; did you mean 'x'?", or where to read on. */
+static wl_status unknown(const char *where, const char *what, const char *word,
+                         const char *const *words, size_t n, const char *help) {
+    const char *near = wl_nearest(word, words, n);
+    if (near)
+        return fail(WL_EINVAL, "%sunknown %s '%s'; did you mean '%s'?", where, what, word, near);
+    return fail(WL_EINVAL, "%sunknown %s '%s'; see 'warploom %s'", where, what, word, help);
+}
+
+static wl_status find_command(const char *word, const command **out) {
+    const char *names[COMMANDS];
+    for (size_t i = 0; i < COMMANDS; i++) {
+        names[i] = command_table[i].name;
+        if (!strcmp(word, names[i])) *out = &command_table[i];
+    }
+    return *out ? WL_OK : unknown("", "command", word, names, COMMANDS, "-h");
+}
+
+static wl_status find_option(const command *c, const char *word, int *out) {
+    const char *names[OPTIONS];
+    size_t n = 0;
+    for (int o = 0; o < OPTIONS; o++) {
+        if (!((c->options | HAS(HELP)) >> o & 1)) continue;
+        names[n++] = option_table[o].name;
+        if (!strcmp(word, names[n - 1])) *out = o;
+    }
+    if (!strcmp(word, "--help")) *out = OPTION_HELP;
+    if (*out >= 0) return WL_OK;
+    char *where = wl_format("%s: ", c->name), *help = wl_format("%s -h", c->name);
+    wl_status status = unknown(where, "option", word, names, n, help);
+    free(where), free(help);
+    return status;
+}
+
+/* Takes option `word` and, where it has one, its value: behind '=' or the next argument. */
+static wl_status take_option(const command *c, char *word, char *next, cli_args *out, bool *used) {
+    int o = -1;
+    char *value = strncmp(word, "--", 2) ? NULL : strchr(word, '=');
+    if (value) *value++ = '\0';
+    wl_status status = find_option(c, word, &o);
+    if (status) return status;
+    if (!option_table[o].value) {
+        if (value) return fail(WL_EINVAL, "%s: %s takes no value", c->name, word);
+        out->value[o] = option_table[o].name;
+        return WL_OK;
+    }
+    *used = !value;
+    if (!value) value = next;
+    if (!value) return fail(WL_EINVAL, "%s: %s needs a value: %s", c->name, word, option_table[o].value);
+    if (o == OPTION_SPEC) out->spec[out->n_specs++] = value;
+    else if (out->value[o]) return fail(WL_EINVAL, "%s: %s is given twice", c->name, word);
+    out->value[o] = value;
+    return WL_OK;
+}
+
+static wl_status parse(const command *c, int argc, char **argv, cli_args *out) {
+    bool only_operands = false;
+    for (int i = 0; i < argc; i++) {
+        if (only_operands || argv[i][0] != '-' || !argv[i][1]) {
+            out->operand[out->n_operands++] = argv[i];
+        } else if (!strcmp(argv[i], "--")) {
+            only_operands = true;
+        } else {
+            bool used = false;
+            wl_status status = take_option(c, argv[i], i + 1 < argc ? argv[i + 1] : NULL, out, &used);
+            if (status) return status;
+            i += used;
+        }
+    }
+    if (out->value[OPTION_HELP]) return WL_OK;
+    if (out->n_operands < c->min)
+        return fail(WL_EINVAL, "%s: %s is missing; see 'warploom %s -h'", c->name, c->operands, c->name);
+    if (out->n_operands && !*c->operands)
+        return fail(WL_EINVAL, "%s takes no operand, got '%s'", c->name, out->operand[0]);
+    return WL_OK;
+}
+
+void cli_complain(wl_status status) {
+    /* A spec's errors begin with FILE:LINE:COL, which editors read. */
+    if (*message()) fprintf(stderr, "%s%s\n", status == WL_ESPEC ? "" : "warploom: ", message());
+    clear_message();
+}
+
+/* What was printed must also have arrived: a full disk is a failure. */
+static wl_status flush(void) {
+    errno = 0;
+    if (!fflush(stdout) && !ferror(stdout)) return WL_OK;
+    return fail(WL_EFAIL, "standard output: %s", strerror(errno));
+}
+
+static wl_status run(int argc, char **argv) {
+    const command *c = NULL;
+    const char *first = argc > 1 ? argv[1] : "";
+    if (!strcmp(first, "--version")) {
+        printf("warploom %s\n", WARPLOOM_VERSION);
+        return WL_OK;
+    }
+    if (!strcmp(first, "-h") || !strcmp(first, "--help")) {
+        print_help(NULL);
+        return WL_OK;
+    }
+    if (argc < 2) return fail(WL_EINVAL, "no command; see 'warploom -h'");
+    wl_status status = find_command(first, &c);
+    if (status) return status;
+    cli_args args = {.operand = wl_alloc((size_t)argc * sizeof *args.operand),
+                     .spec = wl_alloc((size_t)argc * sizeof *args.spec)};
+    status = parse(c, argc - 2, argv + 2, &args);
+    if (!status && args.value[OPTION_HELP]) print_help(c);
+    else if (!status) status = c->run(&args);
+    free(args.operand), free(args.spec);
+    return status;
+}
+
+/* The cache is safe whenever this comes: entries are renamed into place. */
+static void interrupted(int number) {
+    static const char text[] = "warploom: interrupted\n";
+    (void)number;
+    if (write(STDERR_FILENO, text, sizeof text - 1) < 0) _exit(WL_EINTR);
+    _exit(WL_EINTR);
+}
+
+int main(int argc, char **argv) {
+    signal(SIGINT, interrupted);
+    wl_status status = run(argc, argv);
+    if (status) cli_complain(status);
+    wl_status flushed = flush();
+    if (!status) cli_complain(status = flushed);
+    return (int)status;
+}

@@ -1,0 +1,65 @@
+/* cli.h - what the parts of the `warploom` command share: parsed arguments, rows of output.
+   SPDX-License-Identifier: BSD-3-Clause */
+#ifndef WL_CLI_H
+#define WL_CLI_H
+
+#include "kernel.h"
+
+/* X(id, option, value or NULL for a flag, what). */
+#define CLI_OPTIONS(X)                                                                             \
+    X(HELP, "-h", NULL, "this text")                                                              \
+    X(JSON, "--json", NULL, "one JSON array, an object a row")                                     \
+    X(SPEC, "--spec", "FILE", "a spec of yours, beside those of WARPLOOM_SPECS; may be repeated")  \
+    X(OUT, "-o", "FILE", "write the result there")                                                 \
+    X(SOURCE, "--source", "FILE.cu", "a hand-edited kernel in place of the emitted one")           \
+    X(KERNEL, "--kernel", "NAME", "force this candidate")                                          \
+    X(Q, "--q", "FILE.npy", "queries")                                                             \
+    X(K, "--k", "FILE.npy", "keys")                                                                \
+    X(V, "--v", "FILE.npy", "values")                                                              \
+    X(LSE, "--lse", "FILE.npy", "write the log-sum-exp of each row there")                         \
+    X(RANDOM, "--random", "SEED", "normal deviates as queries, keys and values")                   \
+    X(CHECK, "--check", NULL, "compare with float64 attention on the CPU")
+
+typedef enum {
+#define X(id, option, value, what) OPTION_##id,
+    CLI_OPTIONS(X)
+#undef X
+    OPTIONS
+} cli_option;
+
+typedef struct {
+    char **operand;
+    int n_operands;
+    const char *value[OPTIONS]; /* NULL: not given; a flag's is its own name */
+    const char **spec;          /* every --spec */
+    int n_specs;
+} cli_args;
+
+/* The commands; each prints its data on stdout and leaves messages to main. */
+wl_status cli_list(const cli_args *args);
+wl_status cli_check(const cli_args *args);
+wl_status cli_emit(const cli_args *args);
+wl_status cli_compile(const cli_args *args);
+wl_status cli_explain(const cli_args *args);
+wl_status cli_run(const cli_args *args);
+wl_status cli_doctor(const cli_args *args);
+
+/* Prints this thread's message, if there is one, on stderr and clears it. */
+void cli_complain(wl_status status);
+/* Tools with the specs of the command line. */
+wl_status cli_tools(const cli_args *args, wl_tools **out);
+/* A candidate's name, or a problem made of `n` words. A name stays in *name, else it is NULL. */
+wl_status cli_subject(char **words, int n, const char **name, wl_problem *problem);
+
+/* Rows of named cells, printed at once: as a JSON array, or as text in aligned columns. */
+typedef struct {
+    const char *const *column; /* names, ending with NULL; "#name" for numbers */
+    char **cell;
+    size_t n_cells;
+} cli_rows;
+/* Adds one cell, formatted. */
+void cli_cell(cli_rows *rows, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Prints and frees. */
+void cli_rows_print(cli_rows *rows, bool json, bool titles);
+
+#endif

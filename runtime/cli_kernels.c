@@ -1,0 +1,260 @@
+/* cli_kernels.c - the commands list, check, emit, compile and explain.
+   SPDX-License-Identifier: BSD-3-Clause */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+#define SOURCE_MAX (1 << 20)
+
+wl_status cli_tools(const cli_args *args, wl_tools **out) {
+    wl_status status = wl_tools_open(out, NULL);
+    for (int i = 0; i < args->n_specs && !status; i++) wl_tools_spec(*out, args->spec[i]);
+    return status;
+}
+
+wl_status cli_subject(char **words, int n, const char **name, wl_problem *problem) {
+    wl_buf text = {0};
+    *name = n == 1 && !strchr(words[0], '=') ? words[0] : NULL;
+    if (*name) return WL_OK;
+    for (int i = 0; i < n; i++) wl_buf_printf(&text, "%s%s", i ? " " : "", words[i]);
+    wl_status status = wl_problem_parse(text.data, problem);
+    wl_buf_free(&text);
+    return status;
+}
+
+/* Calls take(rows, line) for each line of text. */
+static void each_line(char *text, cli_rows *rows, void (*take)(cli_rows *rows, char *line)) {
+    for (char *line = text, *end; line && *line; line = end) {
+        end = strchr(line, '\n');
+        if (end) *end++ = '\0';
+        take(rows, line);
+    }
+}
+
+static void one_cell(cli_rows *rows, char *line) {
+    cli_cell(rows, "%s", line);
+}
+
+wl_status cli_list(const cli_args *args) {
+    static const char *const column[] = {"name", NULL};
+    wl_tools *tools = NULL;
+    wl_problem problem;
+    wl_buf text = {0}, names = {0};
+    cli_rows rows = {.column = column};
+    for (int i = 0; i < args->n_operands; i++) wl_buf_printf(&text, "%s ", args->operand[i]);
+    wl_status status = wl_problem_parse(text.data, &problem);
+    if (!status) status = cli_tools(args, &tools);
+    if (!status) status = wl_tools_ask(tools, "list", text.data, &names);
+    if (!status) each_line(names.data, &rows, one_cell);
+    if (!status) cli_rows_print(&rows, args->value[OPTION_JSON], false);
+    wl_tools_close(tools);
+    wl_buf_free(&text), wl_buf_free(&names);
+    return status;
+}
+
+/* FILE:LINE:COL: MESSAGE, or FILE:LINE: MESSAGE of a template, as four cells. */
+static void error_cells(cli_rows *rows, char *line) {
+    char *file = line, *at = strchr(line, ':'), *end;
+    long row = at ? strtol(at + 1, &end, 10) : 0, column = 0;
+    if (row > 0 && *end == ':') {
+        *at = '\0';
+        line = end + 1;
+        column = strtol(line, &end, 10);
+        if (column > 0 && *end == ':') line = end + 1;
+        line += strspn(line, " ");
+    } else {
+        file = "";
+    }
+    cli_cell(rows, "%s", file);
+    cli_cell(rows, row > 0 ? "%ld" : "", row);
+    cli_cell(rows, column > 0 ? "%ld" : "", column);
+    cli_cell(rows, "%s", line);
+}
+
+/* One file (NULL: the built-in specs) with tools of its own, so that each gets all its errors. */
+static wl_status check_file(const cli_args *args, const char *file) {
+    wl_tools *tools = NULL;
+    wl_buf text = {0};
+    wl_status status = cli_tools(args, &tools);
+    if (!status && file) wl_tools_spec(tools, file);
+    if (!status) status = wl_tools_ask(tools, "check", "", &text);
+    wl_tools_close(tools);
+    wl_buf_free(&text);
+    return status;
+}
+
+wl_status cli_check(const cli_args *args) {
+    static const char *const column[] = {"file", "#line", "#column", "message", NULL};
+    cli_rows rows = {.column = column};
+    bool json = args->value[OPTION_JSON];
+    wl_status first = WL_OK;
+    for (int i = 0; i < (args->n_operands ? args->n_operands : 1); i++) {
+        const char *file = args->n_operands ? args->operand[i] : NULL;
+        wl_status status = check_file(args, file);
+        if (!status && !json) printf("%s: ok\n", file ? file : "built-in specs");
+        if (!status) continue;
+        char *text = wl_copy(message());
+        each_line(text, &rows, error_cells);
+        free(text);
+        cli_complain(status);
+        if (!first) first = status;
+    }
+    if (json) cli_rows_print(&rows, true, true);
+    return first;
+}
+
+/* The launch record of a name or problem, and so the symbols of its kernels. */
+static wl_status choose(wl_tools *tools, char **words, int n, wl_launch *out) {
+    wl_problem problem;
+    const char *name;
+    wl_status status = cli_subject(words, n, &name, &problem);
+    if (status) return status;
+    wl_request request = {.name = name, .problem = name ? NULL : &problem};
+    return wl_kernel_choose(tools, &request, out, NULL);
+}
+
+wl_status cli_emit(const cli_args *args) {
+    static const char *const column[] = {"name", "source", NULL};
+    cli_rows rows = {.column = column};
+    const char *file = args->value[OPTION_OUT];
+    wl_tools *tools = NULL;
+    wl_launch *launch = wl_alloc(sizeof *launch);
+    wl_buf text = {0};
+    wl_status status = cli_tools(args, &tools);
+    if (!status) status = choose(tools, args->operand, args->n_operands, launch);
+    for (int i = 0; !status && i < launch->n_kernels; i++) {
+        size_t before = text.size;
+        status = wl_tools_ask(tools, "source", launch->kernel[i].symbol, &text);
+        if (status) break;
+        cli_cell(&rows, "%s", launch->kernel[i].symbol);
+        cli_cell(&rows, "%s", text.data + before);
+    }
+    if (!status && file) status = wl_file_write(file, text.data, text.size);
+    else if (!status && !args->value[OPTION_JSON]) fwrite(text.data, 1, text.size, stdout);
+    if (!args->value[OPTION_JSON]) rows.n_cells = 0;
+    if (!status) cli_rows_print(&rows, args->value[OPTION_JSON], true);
+    wl_tools_close(tools);
+    wl_buf_free(&text);
+    free(launch);
+    return status;
+}
+
+static const char *const compile_column[] = {"name",         "arch",          "#registers",
+                                             "#spill_bytes", "#stack_bytes",  "#shared_bytes",
+                                             "#barriers",    "#cubin_bytes",  "#compile_ms",
+                                             NULL};
+
+/* `shared` is what the launch adds to the kernel's own. */
+static void compile_cells(cli_rows *rows, const char *name, const wl_compiled *c, int shared) {
+    char arch[16] = "";
+    if (wl_cubin_arch(c->image.data, c->image.size, arch)) clear_message();
+    cli_cell(rows, "%s", name);
+    cli_cell(rows, "%s", arch);
+    cli_cell(rows, "%d", c->registers);
+    cli_cell(rows, "%d", c->spill_bytes);
+    cli_cell(rows, "%d", c->stack_bytes);
+    cli_cell(rows, "%d", c->shared_bytes + shared);
+    cli_cell(rows, "%d", c->barriers);
+    cli_cell(rows, "%zu", c->image.size);
+    cli_cell(rows, "%.0f", c->compile_ms);
+}
+
+static wl_status compile_source(wl_tools *tools, const cli_args *args, cli_rows *rows) {
+    const char *file = args->value[OPTION_SOURCE], *cubin = args->value[OPTION_OUT];
+    char entry[128];
+    wl_buf text = {0};
+    wl_compiled made = {0};
+    wl_status status = wl_file_read(file, SOURCE_MAX, &text);
+    if (!status) status = wl_kernel_compile(tools, file, text.data, entry, &made);
+    if (!status) compile_cells(rows, entry, &made, 0);
+    if (!status && cubin) status = wl_file_write(cubin, made.image.data, made.image.size);
+    wl_compiled_free(&made);
+    wl_buf_free(&text);
+    return status;
+}
+
+static wl_status compile_subject(wl_tools *tools, char **words, int n, const char *cubin,
+                                 cli_rows *rows) {
+    wl_problem problem;
+    wl_request request = {.problem = &problem, .fresh = true};
+    wl_made *made = wl_alloc(sizeof *made);
+    wl_status status = cli_subject(words, n, &request.name, &problem);
+    if (request.name) request.problem = NULL;
+    if (!status) status = wl_kernel_get(tools, &request, made);
+    for (int i = 0; !status && i < made->launch.n_kernels; i++)
+        compile_cells(rows, made->launch.kernel[i].symbol, &made->compiled[i],
+                      made->launch.kernel[i].shared);
+    if (!status && cubin)
+        status = wl_file_write(cubin, made->compiled[0].image.data, made->compiled[0].image.size);
+    wl_made_free(made);
+    free(made);
+    return status;
+}
+
+/* Operands that make one subject: a name, a quoted problem, or a run of single words. */
+static int subject_size(char **words, int n) {
+    int size = 1;
+    if (!strchr(words[0], '=') || strpbrk(words[0], " \t\n")) return 1;
+    while (size < n && strchr(words[size], '=') && !strpbrk(words[size], " \t\n")) size++;
+    return size;
+}
+
+/* Each subject is tried; the first failure's status counts. */
+static wl_status compile_subjects(wl_tools *tools, const cli_args *args, cli_rows *rows) {
+    const char *cubin = args->value[OPTION_OUT];
+    wl_status first = WL_OK;
+    for (int i = 0, n; i < args->n_operands; i += n) {
+        n = subject_size(args->operand + i, args->n_operands - i);
+        if (cubin && n < args->n_operands)
+            return fail(WL_EINVAL, "compile: -o takes one kernel, but several are asked for");
+        wl_status status = compile_subject(tools, args->operand + i, n, cubin, rows);
+        if (!status) continue;
+        cli_complain(status);
+        if (!first) first = status;
+    }
+    return first;
+}
+
+wl_status cli_compile(const cli_args *args) {
+    cli_rows rows = {.column = compile_column};
+    wl_tools *tools = NULL;
+    bool source = args->value[OPTION_SOURCE];
+    if (source == (args->n_operands > 0))
+        return fail(WL_EINVAL, "compile: give either NAME|PROBLEM or --source FILE.cu");
+    wl_status status = cli_tools(args, &tools);
+    if (!status)
+        status = source ? compile_source(tools, args, &rows) : compile_subjects(tools, args, &rows);
+    cli_rows_print(&rows, args->value[OPTION_JSON], true);
+    wl_tools_close(tools);
+    return status;
+}
+
+/* "what: meaning" lines. */
+static void explain_cells(cli_rows *rows, char *line) {
+    char *colon = strstr(line, ": ");
+    if (colon) *colon = '\0';
+    cli_cell(rows, "%s", colon ? line : "");
+    cli_cell(rows, "%s", colon ? colon + 2 + strspn(colon + 2, " ") : line);
+}
+
+wl_status cli_explain(const cli_args *args) {
+    static const char *const column[] = {"what", "meaning", NULL};
+    cli_rows rows = {.column = column};
+    wl_tools *tools = NULL;
+    const char *name;
+    wl_problem problem;
+    wl_buf text = {0}, subject = {0};
+    wl_status status = cli_subject(args->operand, args->n_operands, &name, &problem);
+    if (!status) status = cli_tools(args, &tools);
+    if (!status && name) wl_buf_text(&subject, name);
+    else if (!status) wl_problem_print(&problem, &subject);
+    if (!status) status = wl_tools_ask(tools, "explain", subject.data, &text);
+    if (!status && !args->value[OPTION_JSON]) fwrite(text.data, 1, text.size, stdout);
+    else if (!status) each_line(text.data, &rows, explain_cells);
+    if (!status && args->value[OPTION_JSON]) cli_rows_print(&rows, true, true);
+    wl_tools_close(tools);
+    wl_buf_free(&text), wl_buf_free(&subject);
+    return status;
+}
