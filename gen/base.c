@@ -52,13 +52,17 @@ char *wl_copy(const char *text) {
     return memcpy(wl_alloc(size), text, size);
 }
 
-char *wl_format(const char *format, ...) {
+static char *print(const char *format, va_list args) {
     char *text;
+    if (vasprintf(&text, format, args) < 0) abort();
+    return text;
+}
+
+char *wl_format(const char *format, ...) {
     va_list args;
     va_start(args, format);
-    int size = vasprintf(&text, format, args);
+    char *text = print(format, args);
     va_end(args);
-    if (size < 0) abort();
     return text;
 }
 
@@ -83,16 +87,12 @@ void wl_buf_text(wl_buf *buf, const char *text) {
 }
 
 void wl_buf_printf(wl_buf *buf, const char *format, ...) {
-    va_list args, again;
+    va_list args;
     va_start(args, format);
-    va_copy(again, args);
-    int size = vsnprintf(NULL, 0, format, args);
-    if (size < 0) abort();
-    reserve(buf, (size_t)size);
-    vsnprintf(buf->data + buf->size, (size_t)size + 1, format, again);
-    buf->size += (size_t)size;
-    va_end(again);
+    char *text = print(format, args);
     va_end(args);
+    wl_buf_text(buf, text);
+    free(text);
 }
 
 void wl_buf_free(wl_buf *buf) {
