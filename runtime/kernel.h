@@ -3,25 +3,10 @@
 #ifndef WL_KERNEL_H
 #define WL_KERNEL_H
 
-#include "cache.h"
-#include "compile.h"
-#include "driver.h"
 #include "launch.h"
+#include "tools.h"
 
 /* ---- without a device ---- */
-
-/* Cache, generator, NVRTC and the user's specs. Each is opened when it is first needed. Not for
-   several threads at once: a context calls it under its lock. */
-typedef struct wl_tools wl_tools;
-
-/* options may be NULL. EINVAL: options.size, or a bad `cache` or `jit`. */
-wl_status wl_tools_open(wl_tools **out, const wl_options *options);
-void wl_tools_close(wl_tools *tools);
-wl_cache *wl_tools_cache(wl_tools *tools);
-/* Adds one more spec file after those of options->specs (--spec FILE), before the first question. */
-void wl_tools_spec(wl_tools *tools, const char *path);
-/* One question to the generator (verbs in gen.h). ECOMPILE when libwarploom-gen.so is not found. */
-wl_status wl_tools_ask(wl_tools *tools, const char *verb, const char *arg, wl_buf *out);
 
 typedef struct {
     const char *name;          /* a candidate's name, or NULL: the preferred one for … */

@@ -21,6 +21,7 @@
 #define WL_MAX_KERNELS 3
 #define WL_MAX_MAPS 8
 #define WL_MAX_SETS 16
+#define WL_ARCH "sm_90a"  /* what the specs may name so far */
 #define WL_MAX_SCRATCH 64 /* bytes of one slot of a context's pool */
 
 typedef struct {

@@ -1,0 +1,326 @@
+/* kernel.c - get: a choice and its images from the cache, else from the generator and NVRTC.
+   SPDX-License-Identifier: BSD-3-Clause */
+#include "kernel.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SCHEMA "warploom choice 1" /* counts up when the text of a choice changes */
+extern const char wl_generator_digest[65]; /* build/digest.c */
+
+/* ---- a choice ---- */
+
+/* The entry of a hand-edited source: the first name before a '(' after __global__ that does not
+   start with "__" (such as __launch_bounds__). */
+static wl_status find_entry(const char *file, const char *text, char entry[128]) {
+    const char *at = strstr(text, "__global__");
+    while (at && *at) {
+        size_t size = 0;
+        while (isalnum((unsigned char)at[size]) || at[size] == '_') size++;
+        if (size && size < 128 && at[size] == '(' && strncmp(at, "__", 2)) {
+            memcpy(entry, at, size);
+            entry[size] = '\0';
+            return WL_OK;
+        }
+        at += size ? size : 1;
+    }
+    return fail(WL_EINVAL, "%s: no kernel: expected extern \"C\" __global__ void NAME(…)", file);
+}
+
+/* The question as the generator reads it: `launch NAME`, or `choose PROBLEM` with sizes rounded, so
+   that the answer depends on nothing that the key leaves out. */
+typedef struct {
+    const char *verb;
+    wl_buf arg;
+    char entry[128];
+    wl_hash key; /* of the choice */
+} question;
+
+/* No GPU's name and no driver in it: a cache filled without a GPU serves one that has it. */
+static wl_status choice_key(wl_tools *tools, const wl_request *request, question *q) {
+    wl_hasher hasher;
+    wl_hash_begin(&hasher);
+    wl_hash_text(&hasher, SCHEMA);
+    wl_hash_text(&hasher, wl_generator_digest);
+    wl_status status = wl_tools_hash_specs(tools, &hasher);
+    wl_hash_text(&hasher, q->verb);
+    wl_hash_text(&hasher, q->arg.data);
+    wl_hash_text(&hasher, request->arch ? request->arch : WL_ARCH);
+    q->key = wl_hash_end(&hasher);
+    return status;
+}
+
+static wl_status pose(wl_tools *tools, const wl_request *request, question *out) {
+    const char *name = request->name;
+    *out = (question){.verb = "choose"};
+    if (request->text) {
+        wl_status status = find_entry(request->file, request->text, out->entry);
+        if (status) return status;
+        name = out->entry;
+    }
+    if (name) {
+        out->verb = "launch";
+        wl_buf_text(&out->arg, name);
+    } else {
+        wl_problem_bucket(request->problem, &out->arg);
+    }
+    return choice_key(tools, request, out);
+}
+
+/* A choice on disk: `kernelkey HEX` per kernel, `nvrtc IDENTITY`, the launch record. */
+static bool read_choice(const char *text, wl_made *out) {
+    char hex[2 * WL_HASH_BYTES + 1];
+    int n = 0;
+    while (n < WL_MAX_KERNELS && sscanf(text, "kernelkey %64s", hex) == 1) {
+        if (!wl_hash_parse(hex, &out->key[n++])) return false;
+        text += strcspn(text, "\n");
+        text += *text == '\n';
+    }
+    if (strncmp(text, "nvrtc ", 6)) return false;
+    text += strcspn(text, "\n");
+    return *text && !wl_launch_parse(text + 1, &out->launch) && out->launch.n_kernels == n;
+}
+
+static bool find_choice(wl_tools *tools, const wl_hash *key, wl_made *out) {
+    wl_buf text = {0};
+    bool found = wl_cache_get(wl_tools_cache(tools), WL_CACHE_CHOICE, key, &text) && text.size &&
+                 read_choice(text.data, out);
+    wl_buf_free(&text);
+    if (!found) clear_message();
+    return found;
+}
+
+/* An image from the cache; one for another machine is a miss. */
+static bool find_image(wl_tools *tools, const wl_hash *key, const char *arch, wl_buf *image) {
+    char states[16];
+    image->size = 0;
+    if (wl_cache_get(wl_tools_cache(tools), WL_CACHE_KERNEL, key, image) &&
+        !wl_cubin_arch(image->data, image->size, states) && !strcmp(states, arch))
+        return true;
+    clear_message();
+    return false;
+}
+
+static bool find_images(wl_tools *tools, wl_made *made) {
+    for (int i = 0; i < made->launch.n_kernels; i++)
+        if (!find_image(tools, &made->key[i], made->launch.arch, &made->compiled[i].image)) return false;
+    return true;
+}
+
+/* A miss that may not be compiled: which layers were looked at, and the remedy. */
+static wl_status miss(wl_tools *tools, const wl_request *request, const question *q) {
+    wl_cache *cache = wl_tools_cache(tools);
+    const char *reason = wl_cache_reason(cache);
+    wl_buf what = {0};
+    if (*q->verb == 'l') wl_buf_text(&what, q->arg.data);
+    else wl_problem_print(request->problem, &what);
+    wl_status status = fail(
+        WL_ECOMPILE, "no kernel for %s: memory: not loaded; cache %s (%s): %s; JIT: off. Run "
+        "`warploom compile \"%s\"` on a machine with NVRTC and this cache, or set WARPLOOM_JIT=on",
+        what.data, *wl_cache_dir(cache) ? wl_cache_dir(cache) : "(no folder)", wl_cache_mode(cache),
+        request->text ? "not asked for a hand-edited source" : *reason ? reason : "no entry",
+        what.data);
+    wl_buf_free(&what);
+    return status;
+}
+
+static wl_status check_record(const wl_request *request, const wl_launch *launch) {
+    if (request->arch && strcmp(request->arch, launch->arch))
+        return fail(WL_EDEVICE, "kernel %s is for %s, and this device is %s", launch->choice,
+                    launch->arch, request->arch);
+    return request->problem ? wl_launch_fits(launch, request->problem) : WL_OK;
+}
+
+/* The launch record from the generator; its text is kept for the choice. */
+static wl_status generate(wl_tools *tools, const wl_request *request, const question *q, wl_buf *text,
+                          wl_launch *out) {
+    if (!wl_tools_jit(tools)) return miss(tools, request, q);
+    wl_status status = wl_tools_ask(tools, q->verb, q->arg.data, text);
+    return status ? status : wl_launch_parse(text->data, out);
+}
+
+wl_status wl_kernel_choose(wl_tools *tools, const wl_request *request, wl_launch *out,
+                           const char **layer) {
+    question q;
+    wl_buf text = {0};
+    wl_made made = {.layer = "cache"};
+    wl_status status = pose(tools, request, &q);
+    if (!status && !find_choice(tools, &q.key, &made)) {
+        made.layer = "jit";
+        status = generate(tools, request, &q, &text, &made.launch);
+    }
+    if (!status) status = check_record(request, &made.launch);
+    *out = made.launch;
+    if (layer) *layer = made.layer;
+    wl_buf_free(&q.arg);
+    wl_buf_free(&text);
+    return status;
+}
+
+/* ---- making ---- */
+
+/* Image i of made: from the cache under its source's key, else compiled and put there. */
+static wl_status make_image(wl_tools *tools, const wl_request *request, wl_made *made, int i,
+                            const char **identity) {
+    const char *symbol = made->launch.kernel[i].symbol;
+    wl_compiled *out = &made->compiled[i];
+    wl_buf source = {0}, map = {0};
+    const wl_nvrtc *nvrtc;
+    char *name = wl_format("%s.cu", symbol);
+    wl_compile_input in = {.name = request->text ? request->file : name,
+                           .kernel = symbol,
+                           .arch = made->launch.arch};
+    wl_status status = wl_tools_compiler(tools, &nvrtc, &in);
+    if (!status && !request->text) status = wl_tools_ask(tools, "source", symbol, &source);
+    if (!status && !request->text) status = wl_tools_ask(tools, "linemap", symbol, &map);
+    if (status) goto done;
+    in.source = request->text ? request->text : source.data;
+    in.linemap = request->text ? NULL : map.data;
+    made->key[i] = wl_compile_key(&in, nvrtc);
+    *identity = nvrtc->identity;
+    if (!request->fresh && find_image(tools, &made->key[i], in.arch, &out->image)) goto done;
+    wl_compiled_free(out);
+    status = wl_compile(nvrtc, &in, out);
+    if (!status)
+        wl_cache_put(wl_tools_cache(tools), WL_CACHE_KERNEL, &made->key[i], out->image.data, out->image.size);
+done:
+    wl_buf_free(&source);
+    wl_buf_free(&map);
+    free(name);
+    return status;
+}
+
+static void put_choice(wl_tools *tools, const wl_hash *key, const wl_made *made, const char *identity,
+                       const char *record) {
+    wl_buf text = {0};
+    char hex[2 * WL_HASH_BYTES + 1];
+    for (int i = 0; i < made->launch.n_kernels; i++) {
+        wl_hash_hex(&made->key[i], hex);
+        wl_buf_printf(&text, "kernelkey %s\n", hex);
+    }
+    wl_buf_printf(&text, "nvrtc %s\n%s", identity, record);
+    wl_cache_put(wl_tools_cache(tools), WL_CACHE_CHOICE, key, text.data, text.size);
+    wl_buf_free(&text);
+}
+
+static wl_status make(wl_tools *tools, const wl_request *request, const question *q,
+                      wl_made *out) {
+    wl_buf record = {0};
+    const char *identity = "";
+    out->layer = "jit";
+    wl_status status = generate(tools, request, q, &record, &out->launch);
+    if (!status) status = check_record(request, &out->launch);
+    if (!status && request->text && out->launch.n_kernels > 1)
+        status = fail(WL_EINVAL, "%s: %s launches %d kernels; a hand-edited source replaces the only one",
+                      request->file, out->launch.choice, out->launch.n_kernels);
+    for (int i = 0; i < out->launch.n_kernels && !status; i++)
+        status = make_image(tools, request, out, i, &identity);
+    if (!status && !request->text) put_choice(tools, &q->key, out, identity, record.data);
+    wl_buf_free(&record);
+    return status;
+}
+
+wl_status wl_kernel_get(wl_tools *tools, const wl_request *request, wl_made *out) {
+    question q;
+    *out = (wl_made){.layer = "cache"};
+    wl_status status = pose(tools, request, &q);
+    bool found = !status && !request->fresh && !request->text &&
+                 find_choice(tools, &q.key, out) && find_images(tools, out);
+    if (!status)
+        status = found ? check_record(request, &out->launch) : make(tools, request, &q, out);
+    wl_buf_free(&q.arg);
+    if (status) wl_made_free(out);
+    return status;
+}
+
+void wl_made_free(wl_made *made) {
+    for (int i = 0; i < WL_MAX_KERNELS; i++) wl_compiled_free(&made->compiled[i]);
+}
+
+wl_status wl_kernel_compile(wl_tools *tools, const char *file, const char *text, char entry[128],
+                            wl_compiled *out) {
+    const wl_nvrtc *nvrtc;
+    wl_compile_input in = {.name = file, .source = text, .kernel = entry, .arch = WL_ARCH};
+    wl_status status = find_entry(file, text, entry);
+    if (!status) status = wl_tools_compiler(tools, &nvrtc, &in);
+    return status ? status : wl_compile(nvrtc, &in, out);
+}
+
+/* ---- loading ---- */
+
+typedef struct loaded {
+    struct loaded *next;
+    wl_hash key;
+    CUlibrary library;
+    CUkernel kernel;
+} loaded;
+
+struct wl_loader {
+    const wl_driver *driver;
+    CUdevice device;
+    loaded *first;
+};
+
+void wl_loader_open(wl_loader **out, const wl_driver *driver, const wl_device *device) {
+    *out = wl_alloc(sizeof **out);
+    (*out)->driver = driver;
+    (*out)->device = device->id;
+}
+
+void wl_loader_close(wl_loader *loader) {
+    while (loader && loader->first) {
+        loaded *gone = loader->first;
+        loader->first = gone->next;
+        loader->driver->cuLibraryUnload(gone->library);
+        free(gone);
+    }
+    free(loader);
+}
+
+static wl_status check(const wl_driver *driver, CUresult result, const char *call) {
+    return result ? wl_driver_fail(driver, result, call) : WL_OK;
+}
+
+#define MAX_DYNAMIC_SHARED 8 /* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
+
+static wl_status load_image(const wl_loader *loader, const wl_buf *image, const wl_launch_kernel *kernel,
+                            loaded *out) {
+    const wl_driver *d = loader->driver;
+    wl_status status = check(
+        d, d->cuLibraryLoadData(&out->library, image->data, NULL, NULL, 0, NULL, NULL, 0),
+        "cuLibraryLoadData");
+    if (status) return status;
+    status = check(d, d->cuLibraryGetKernel(&out->kernel, out->library, kernel->symbol),
+                   "cuLibraryGetKernel");
+    if (!status)
+        status = check(d, d->cuKernelSetAttribute(MAX_DYNAMIC_SHARED, kernel->shared, out->kernel,
+                                                  loader->device),
+                       "cuKernelSetAttribute");
+    if (status) d->cuLibraryUnload(out->library);
+    return status;
+}
+
+static loaded *find_loaded(const wl_loader *loader, const wl_hash *key) {
+    loaded *l = loader->first;
+    while (l && memcmp(&l->key, key, sizeof *key)) l = l->next;
+    return l;
+}
+
+wl_status wl_kernel_load(wl_loader *loader, const wl_made *made, CUkernel *out) {
+    for (int i = 0; i < made->launch.n_kernels; i++) {
+        loaded *l = find_loaded(loader, &made->key[i]);
+        if (!l) {
+            loaded fresh = {.key = made->key[i], .next = loader->first};
+            wl_status status =
+                load_image(loader, &made->compiled[i].image, &made->launch.kernel[i], &fresh);
+            if (status) return status;
+            l = wl_alloc(sizeof *l);
+            *l = fresh;
+            loader->first = l;
+        }
+        out[i] = l->kernel;
+    }
+    return WL_OK;
+}

@@ -1,0 +1,261 @@
+/* tools.c - opens the cache, the user's specs, the generator library and NVRTC when needed.
+   SPDX-License-Identifier: BSD-3-Clause */
+#include "tools.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gen.h"
+
+#define SPEC_LIMIT (1 << 20)
+
+#define GEN_TABLE(X) X(wl_gen_open) X(wl_gen_spec) X(wl_gen_call) X(wl_gen_close) X(wl_gen_error)
+
+typedef struct {
+    char *path;
+    wl_buf text;
+} spec_file;
+
+struct wl_tools {
+    wl_cache *cache;
+    bool jit, specs_read;
+    char *specs, *nvrtc; /* options; specs grows by wl_tools_spec */
+    spec_file *spec;
+    size_t n_specs;
+    void *library; /* libwarploom-gen.so */
+    wl_gen *gen;
+    wl_buf header_text; /* names and texts, each ended by a NUL */
+    wl_header *headers;
+    size_t n_headers;
+#define X(name) __typeof__(&name) name;
+    GEN_TABLE(X)
+#undef X
+};
+
+/* ---- open and close ---- */
+
+static const char *option(const char *given, const char *variable, const char *otherwise) {
+    if (!given) given = getenv(variable);
+    return given && *given ? given : otherwise;
+}
+
+wl_status wl_tools_open(wl_tools **out, const wl_options *options) {
+    static const wl_options none = {.size = sizeof none};
+    if (!options) options = &none;
+    *out = NULL;
+    if (options->size != sizeof *options)
+        return fail(WL_EINVAL, "options.size = %zu: set it to sizeof(wl_options), %zu in warploom %s",
+                    options->size, sizeof *options, WARPLOOM_VERSION);
+    const char *jit = option(options->jit, "WARPLOOM_JIT", "on");
+    if (strcmp(jit, "on") && strcmp(jit, "off"))
+        return fail(WL_EINVAL, "jit: expected on or off, got '%s'", jit);
+    wl_tools *tools = wl_alloc(sizeof *tools);
+    wl_status status = wl_cache_open(&tools->cache, options->cache_dir, options->cache);
+    tools->jit = !strcmp(jit, "on");
+    tools->specs = wl_copy(option(options->specs, "WARPLOOM_SPECS", ""));
+    if (options->nvrtc) tools->nvrtc = wl_copy(options->nvrtc);
+    if (status)
+        wl_tools_close(tools);
+    else
+        *out = tools;
+    return status;
+}
+
+static void close_gen(wl_tools *tools) {
+    if (tools->gen) tools->wl_gen_close(tools->gen);
+    tools->gen = NULL; /* the library stays open: Lua's and libyaml's own dependencies */
+}
+
+void wl_tools_close(wl_tools *tools) {
+    if (!tools) return;
+    close_gen(tools);
+    for (size_t i = 0; i < tools->n_specs; i++) {
+        free(tools->spec[i].path);
+        wl_buf_free(&tools->spec[i].text);
+    }
+    if (tools->cache) wl_cache_close(tools->cache);
+    wl_buf_free(&tools->header_text);
+    free(tools->headers);
+    free(tools->spec);
+    free(tools->specs);
+    free(tools->nvrtc);
+    free(tools);
+}
+
+wl_cache *wl_tools_cache(wl_tools *tools) {
+    return tools->cache;
+}
+
+void wl_tools_spec(wl_tools *tools, const char *path) {
+    char *more = wl_format("%s%s%s", tools->specs, *tools->specs ? ":" : "", path);
+    free(tools->specs);
+    tools->specs = more;
+}
+
+/* ---- the user's specs ---- */
+
+static wl_status read_spec(wl_tools *tools, const char *path) {
+    spec_file file = {.path = NULL};
+    wl_status status = wl_file_read(path, SPEC_LIMIT, &file.text);
+    if (status) return status;
+    file.path = wl_copy(path);
+    tools->spec = wl_grow(tools->spec, (tools->n_specs + 1) * sizeof file);
+    tools->spec[tools->n_specs++] = file;
+    return WL_OK;
+}
+
+static int is_yaml(const struct dirent *entry) {
+    size_t size = strlen(entry->d_name);
+    return size > 5 && *entry->d_name != '.' && !strcmp(entry->d_name + size - 5, ".yaml");
+}
+
+/* By bytes: the order is in a choice's key and must not follow the locale. */
+static int by_name(const struct dirent **a, const struct dirent **b) {
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+/* A folder's *.yaml, or a file: what is no folder is read as a file, which also tells the errors. */
+static wl_status read_place(wl_tools *tools, const char *place) {
+    struct dirent **names;
+    int n = scandir(place, &names, is_yaml, by_name);
+    if (n < 0) return read_spec(tools, place);
+    wl_status status = WL_OK;
+    for (int i = 0; i < n; i++) {
+        char *path = wl_format("%s/%s", place, names[i]->d_name);
+        if (!status) status = read_spec(tools, path);
+        free(path);
+        free(names[i]);
+    }
+    free(names);
+    return status;
+}
+
+/* Once, before the first key: the bytes in force are those of the first question. */
+static wl_status read_specs(wl_tools *tools) {
+    char *places = wl_copy(tools->specs), *rest = places, *place;
+    wl_status status = WL_OK;
+    while (!tools->specs_read && !status && (place = strsep(&rest, ":")))
+        if (*place) status = read_place(tools, place);
+    tools->specs_read = !status;
+    free(places);
+    return status;
+}
+
+/* ---- the generator ---- */
+
+/* Beside this library (or the program that it is linked into); else by RUNPATH. */
+static char *gen_path(void) {
+    const char *given = getenv("WARPLOOM_GEN"), *name = "libwarploom-gen.so";
+    Dl_info info;
+    if (given && *given) return wl_copy(given);
+    char *self = dladdr((void *)wl_tools_open, &info) ? realpath(info.dli_fname, NULL) : NULL;
+    char *slash = self ? strrchr(self, '/') : NULL;
+    char *path = slash ? wl_format("%.*s/%s", (int)(slash - self), self, name) : wl_copy(name);
+    free(self);
+    return path;
+}
+
+static wl_status open_gen_library(wl_tools *tools) {
+    if (tools->library) return WL_OK;
+    char *path = gen_path();
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    free(path);
+    if (!library)
+        return fail(WL_ECOMPILE, "no generator: %s; put libwarploom-gen.so beside libwarploom.so, or "
+                    "name it in WARPLOOM_GEN", dlerror());
+    const char *missing = NULL;
+#define X(name) if (!(tools->name = (__typeof__(&name))dlsym(library, #name))) missing = #name;
+    GEN_TABLE(X)
+#undef X
+    if (missing) {
+        dlclose(library);
+        return fail(WL_ECOMPILE, "no generator: the library has no %s; WARPLOOM_GEN must name a "
+                    "libwarploom-gen.so of the same build", missing);
+    }
+    tools->library = library;
+    return WL_OK;
+}
+
+/* The generator's message lives in its own library: bring it over. */
+static wl_status gen_result(wl_tools *tools, wl_status status) {
+    return status ? fail(status, "%s", tools->wl_gen_error()) : WL_OK;
+}
+
+static wl_status open_gen(wl_tools *tools) {
+    wl_status status = WL_OK;
+    if (tools->gen) return WL_OK;
+    if (!status) status = read_specs(tools);
+    if (!status) status = open_gen_library(tools);
+    if (!status) status = gen_result(tools, tools->wl_gen_open(&tools->gen));
+    for (size_t i = 0; i < tools->n_specs && !status; i++) {
+        spec_file *s = &tools->spec[i];
+        status = gen_result(tools, tools->wl_gen_spec(tools->gen, s->path, s->text.data, s->text.size));
+    }
+    if (status) close_gen(tools);
+    return status;
+}
+
+wl_status wl_tools_ask(wl_tools *tools, const char *verb, const char *arg, wl_buf *out) {
+    wl_status status = open_gen(tools);
+    if (status) return status;
+    wl_buf_add(out, NULL, 0);
+    return gen_result(tools, tools->wl_gen_call(tools->gen, verb, arg, out));
+}
+
+static wl_status add_header(wl_tools *tools, const char *name, wl_buf *at) {
+    wl_buf_add(&tools->header_text, name, strlen(name) + 1);
+    size_t start = tools->header_text.size;
+    wl_status status = wl_tools_ask(tools, "header", name, &tools->header_text);
+    if (status) return status;
+    wl_buf_add(&tools->header_text, "", 1);
+    wl_buf_add(at, &start, sizeof start);
+    return WL_OK;
+}
+
+/* The device headers, once: a text moves while the buffer grows, so positions first. */
+static wl_status read_headers(wl_tools *tools) {
+    if (tools->headers) return WL_OK;
+    wl_buf names = {0}, at = {0};
+    char *name, *rest;
+    tools->header_text.size = 0;
+    wl_status status = wl_tools_ask(tools, "header", "", &names);
+    for (rest = names.data; !status && (name = strsep(&rest, "\n"));)
+        if (*name) status = add_header(tools, name, &at);
+    size_t n = at.size / sizeof(size_t);
+    if (!status) tools->headers = wl_alloc((n + 1) * sizeof *tools->headers);
+    const char *text = tools->header_text.data;
+    for (size_t i = 0; i < n && !status; i++) {
+        tools->headers[i].name = text;
+        text = tools->header_text.data + ((size_t *)(void *)at.data)[i];
+        tools->headers[i].text = text;
+        text += strlen(text) + 1;
+    }
+    tools->n_headers = n;
+    wl_buf_free(&names);
+    wl_buf_free(&at);
+    return status;
+}
+
+bool wl_tools_jit(const wl_tools *tools) {
+    return tools->jit;
+}
+
+wl_status wl_tools_hash_specs(wl_tools *tools, wl_hasher *hasher) {
+    wl_status status = read_specs(tools);
+    for (size_t i = 0; i < tools->n_specs && !status; i++) {
+        const char *slash = strrchr(tools->spec[i].path, '/');
+        wl_hash_text(hasher, slash ? slash + 1 : tools->spec[i].path);
+        wl_hash_field(hasher, tools->spec[i].text.data, tools->spec[i].text.size);
+    }
+    return status;
+}
+
+wl_status wl_tools_compiler(wl_tools *tools, const wl_nvrtc **nvrtc, wl_compile_input *in) {
+    wl_status status = wl_nvrtc_get(tools->nvrtc, nvrtc);
+    if (!status) status = read_headers(tools);
+    in->headers = tools->headers;
+    in->n_headers = tools->n_headers;
+    return status;
+}

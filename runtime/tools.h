@@ -1,0 +1,29 @@
+/* tools.h - what makes kernels, opened when first needed: cache, specs, generator, NVRTC.
+   SPDX-License-Identifier: BSD-3-Clause */
+#ifndef WL_TOOLS_H
+#define WL_TOOLS_H
+
+#include "cache.h"
+#include "compile.h"
+#include "driver.h"
+
+/* Not for several threads at once: a context calls it under its lock. */
+typedef struct wl_tools wl_tools;
+
+/* options may be NULL. EINVAL: options.size, or a bad `cache` or `jit`. */
+wl_status wl_tools_open(wl_tools **out, const wl_options *options);
+void wl_tools_close(wl_tools *tools);
+wl_cache *wl_tools_cache(wl_tools *tools);
+/* Adds one more spec file after those of options->specs (--spec FILE), before the first question. */
+void wl_tools_spec(wl_tools *tools, const char *path);
+/* One question to the generator (verbs in gen.h). ECOMPILE when libwarploom-gen.so is not found. */
+wl_status wl_tools_ask(wl_tools *tools, const char *verb, const char *arg, wl_buf *out);
+
+/* Is JIT on? */
+bool wl_tools_jit(const wl_tools *tools);
+/* Hashes the names and bytes of the user's specs in force, which are read at the first call. */
+wl_status wl_tools_hash_specs(wl_tools *tools, wl_hasher *hasher);
+/* NVRTC, and the device headers and arch of a compile. */
+wl_status wl_tools_compiler(wl_tools *tools, const wl_nvrtc **nvrtc, wl_compile_input *in);
+
+#endif
