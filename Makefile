@@ -10,7 +10,7 @@ LUA_INC ?= /usr/include/lua5.4
 SIZE_LIMIT = 6000
 
 WARN = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Werror
-override CFLAGS := -std=c17 $(OPT) $(WARN) -fvisibility=hidden -fPIC -pthread \
+override CFLAGS := -std=c17 -D_GNU_SOURCE= $(OPT) $(WARN) -fvisibility=hidden -fPIC -pthread \
 	-Igen -Iruntime -Itemplates/device -isystem $(LUA_INC) $(CFLAGS)
 override LDFLAGS := -Wl,-rpath,'$$ORIGIN' -Wl,--enable-new-dtags $(LDFLAGS)
 
@@ -70,7 +70,7 @@ $(BUILD)/obj/%.o: %.c
 $(BUILD)/embed: gen/embed.c gen/base.c gen/base.h runtime/warploom.h
 	@mkdir -p $(@D)
 	@echo "  CC    gen/embed.c"
-	@$(CC) -std=c17 $(WARN) -Igen -Iruntime -o $@ gen/embed.c gen/base.c -lsodium
+	@$(CC) -std=c17 -D_GNU_SOURCE= $(WARN) -Igen -Iruntime -o $@ gen/embed.c gen/base.c -lsodium
 $(BUILD)/embed.list: FORCE
 	@mkdir -p $(@D)
 	@echo '$(EMBED)' | cmp -s - $@ || echo '$(EMBED)' > $@
