@@ -1,0 +1,48 @@
+/* gen.h - the generator: problem or name in, text out. A library of its own (libwarploom-gen.so).
+   SPDX-License-Identifier: BSD-3-Clause
+
+   The exported names are looked up by dlsym, so their types are typedefs too. */
+#ifndef WL_GEN_H
+#define WL_GEN_H
+
+#include "base.h"
+
+typedef struct wl_gen wl_gen;
+
+/* A new generator with the built-in specs, templates and device headers. */
+WARPLOOM_API wl_status wl_gen_open(wl_gen **out);
+/* Adds a user's spec. ESPEC: the message holds every error of the file, a line each, in order. */
+WARPLOOM_API wl_status wl_gen_spec(wl_gen *gen, const char *path, const char *text, size_t size);
+/* One question, one text. Verbs (arg):
+     list PROBLEM       the candidates' names, best guess first, a line each
+     choose PROBLEM     the launch record of the preferred candidate (its first line: `choice NAME`)
+     launch NAME        the launch record of that candidate
+     source NAME        the CUDA text
+     linemap NAME       for each line of the source: `FILE:LINE` it comes from
+     explain NAME|PROBLEM   for people
+     check ""           validates every spec and renders one candidate of each: "" or ESPEC
+     check FILE's text is added by wl_gen_spec first
+     header ""          the names of the in-memory headers, a line each
+     header NAME        one header's text
+     generated ""       the names that the specs want committed, a line each
+     cover ""           few names that together have, for each spec, every value of every axis
+                        (every step of a range) and every legal pair of listed values
+     all ""             the names of every candidate at the axes' listed values
+     words ""           the problem's words: `word kind default what`, a line each
+   A problem's sizes (batch, heads, lengths) count rounded up to powers of two.
+   EINVAL for a bad problem or an unknown name, ESPEC for a bad spec or template. */
+WARPLOOM_API wl_status wl_gen_call(wl_gen *gen, const char *verb, const char *arg, wl_buf *out);
+WARPLOOM_API void wl_gen_close(wl_gen *gen);
+/* This library's own message of the calling thread. */
+WARPLOOM_API const char *wl_gen_error(void);
+
+/* The files a generator works from: gen/NAME.lua, specs/NAME.yaml, templates/…; the table made by
+   gen/embed.c ends with a NULL name. Tests open a generator over files of their own. */
+typedef struct {
+    const char *name, *text;
+    size_t size;
+} wl_embedded_file;
+extern const wl_embedded_file wl_embedded[];
+wl_status wl_gen_open_files(wl_gen **out, const wl_embedded_file *files);
+
+#endif

@@ -1,0 +1,62 @@
+/* problem.h - the words of a problem: one table for C, Lua, the command line and the docs.
+   SPDX-License-Identifier: BSD-3-Clause */
+#ifndef WL_PROBLEM_H
+#define WL_PROBLEM_H
+
+#include "base.h"
+
+/* How a word's value is read. NAME is [a-z][a-z0-9_]{0,31}; which names exist is a spec's affair. */
+typedef enum { WL_WORD_INT, WL_WORD_NAME, WL_WORD_FLOAT } wl_word_kind;
+
+/* X(word, kind, default or "" when required or "=other" when it follows another word, min, max, what).
+   Canonical order is the table's order. SIZE words are rounded up to a power of two in a choice's
+   key (wl_problem_bucket), so that a run of lengths shares one choice. */
+#define WL_PROBLEM_TABLE(X)                                                                      \
+    X(variant, NAME, "fwd", 0, 0, 0, "a family or a variant declared in a spec")                  \
+    X(head_dim, INT, "", 1, 65536, 0, "elements of a query and key row")                          \
+    X(head_dim_v, INT, "=head_dim", 1, 65536, 0, "elements of a value and output row")            \
+    X(dtype, NAME, "", 0, 0, 0, "bf16 or fp16")                                                   \
+    X(mask, NAME, "", 0, 0, 0, "none, or causal (aligned bottom-right)")                          \
+    X(layout, NAME, "", 0, 0, 0, "bshd or bhsd: the memory order of random and .npy tensors")     \
+    X(batch, INT, "1", 1, 65536, 1, "sequences")                                                  \
+    X(heads, INT, "1", 1, 65536, 1, "query heads")                                                \
+    X(kv_heads, INT, "=heads", 1, 65536, 1, "key and value heads; heads is a multiple of it")     \
+    X(seq_q, INT, "", 1, 1 << 30, 1, "query rows")                                                \
+    X(seq_k, INT, "=seq_q", 1, 1 << 30, 1, "key and value rows")                                  \
+    X(scale, FLOAT, "0", 0, 0, 0, "of the scores; 0 means 1/sqrt(head_dim)")
+
+enum {
+#define X(word, kind, initial, min, max, size, what) WL_P_##word,
+    WL_PROBLEM_TABLE(X)
+#undef X
+    WL_PROBLEM_WORDS
+};
+
+typedef struct {
+    const char *name;
+    wl_word_kind kind;
+    const char *initial;
+    int64_t min, max;
+    bool is_size;
+    const char *what;
+} wl_word;
+extern const wl_word wl_problem_table[WL_PROBLEM_WORDS];
+
+typedef struct {
+    char name[33];   /* NAME words */
+    int64_t number;  /* INT words */
+    double real;     /* FLOAT words */
+} wl_value;
+typedef struct {
+    wl_value word[WL_PROBLEM_WORDS];
+} wl_problem;
+
+/* Reads "key=value key=value" in any order; fills defaults. EINVAL names the word: unknown (with
+   the nearest), repeated, missing, out of range, not a number; or heads no multiple of kv_heads. */
+wl_status wl_problem_parse(const char *text, wl_problem *out);
+/* All words in the table's order, one blank between; scale in %.9g. */
+void wl_problem_print(const wl_problem *problem, wl_buf *out);
+/* The same with size words rounded up to powers of two and scale left out: a choice's key. */
+void wl_problem_bucket(const wl_problem *problem, wl_buf *out);
+
+#endif

@@ -1,0 +1,109 @@
+/* warploom.h - the public API: attention kernels for NVIDIA GPUs, made from YAML specs.
+   SPDX-License-Identifier: BSD-3-Clause
+
+   Every function that can fail returns a wl_status; wl_error() then gives this thread's message, one
+   sentence that names the argument, the rule and the remedy. Nothing here prints, exits or throws.
+   A context may be used by several threads at once. It belongs to one device: the one that was
+   current in wl_open. Do not use it across fork(). */
+#ifndef WARPLOOM_H
+#define WARPLOOM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define WARPLOOM_API __attribute__((visibility("default")))
+#else
+#define WARPLOOM_API
+#endif
+
+#define WARPLOOM_VERSION "0.1.0"
+
+/* One table of statuses: name, number (also the exit code of the command), meaning. */
+#define WL_STATUS_TABLE(X)                                                                       \
+    X(OK, 0, "ok")                                                                                \
+    X(EFAIL, 1, "failed")                                                                         \
+    X(EINVAL, 2, "bad argument, problem or file")                                                 \
+    X(ESPEC, 3, "bad spec or template")                                                           \
+    X(ECOMPILE, 4, "no kernel: the compile failed, or JIT is off")                                \
+    X(EDEVICE, 5, "no usable device or driver")                                                   \
+    X(EVERIFY, 6, "verification failed")                                                          \
+    X(EINTR, 130, "interrupted")
+
+typedef enum {
+#define X(name, number, text) WL_##name = number,
+    WL_STATUS_TABLE(X)
+#undef X
+} wl_status;
+
+typedef struct wl_context wl_context;
+
+typedef enum { WL_BF16 = 0, WL_FP16 = 1, WL_FP32 = 2 } wl_dtype;
+typedef enum { WL_MASK_NONE = 0, WL_MASK_CAUSAL = 1 } wl_mask;
+
+/* A strided view of device memory: [batch][seq][heads][dim] whatever the memory order.
+   Strides are in elements; dim must be contiguous (stride[3] == 1), every other stride a multiple
+   of 16 bytes, data 16-byte aligned. */
+typedef struct {
+    void *data;
+    wl_dtype dtype;
+    int64_t shape[4];
+    int64_t stride[4];
+} wl_tensor;
+
+/* Options of wl_open; zero means the default named in brackets. Strings are copied. */
+typedef struct {
+    size_t size;           /* sizeof(wl_options) */
+    const char *cache_dir; /* [WARPLOOM_CACHE_DIR, XDG_CACHE_HOME/warploom, ~/.cache/warploom] */
+    const char *cache;     /* "rw", "ro" or "off" [WARPLOOM_CACHE, else "rw"] */
+    const char *jit;       /* "on" or "off" [WARPLOOM_JIT, else "on"] */
+    const char *nvrtc;     /* path of libnvrtc [searched; see warploom-doctor] */
+    const char *specs;     /* user spec files and folders, ':' between [WARPLOOM_SPECS] */
+    void (*log)(void *user, const char *message); /* warnings, one line each [none] */
+    void *log_user;
+} wl_options;
+
+/* One attention forward: O = softmax(scale * Q K^T + mask) V, LSE = log sum exp, per row.
+   q [batch][seq_q][heads][head_dim], k [batch][seq_k][kv_heads][head_dim],
+   v [batch][seq_k][kv_heads][head_dim_v], o [batch][seq_q][heads][head_dim_v]; bf16 or fp16, all
+   alike. heads is a multiple of kv_heads. causal is aligned bottom-right. A row that sees no key
+   gets O = 0 and LSE = -inf. */
+typedef struct {
+    size_t size; /* sizeof(wl_forward_args) */
+    wl_tensor q, k, v, o;
+    float *lse;          /* [batch][heads][seq_q] fp32, natural log, contiguous; or NULL */
+    wl_mask mask;
+    float scale;         /* 0: 1/sqrt(head_dim) */
+    const char *variant; /* a variant declared in a user's spec; NULL: fwd itself */
+    const char *kernel;  /* a candidate's name, to force it; NULL: the choice */
+    void *stream;        /* CUstream; NULL: the legacy default stream */
+} wl_forward_args;
+
+/* Opens a context on the device of the calling thread's current CUDA context (device 0's primary
+   context when none is current). Reads no spec, opens no compiler. EDEVICE without a driver or GPU. */
+WARPLOOM_API wl_status wl_open(wl_context **out, const wl_options *options);
+WARPLOOM_API void wl_close(wl_context *ctx);
+
+/* Launches on args->stream and returns; the first call for a problem may compile (seconds). */
+WARPLOOM_API wl_status wl_forward(wl_context *ctx, const wl_forward_args *args);
+
+/* As wl_forward, without the launch: afterwards the same call neither compiles, loads nor allocates. */
+WARPLOOM_API wl_status wl_prepare(wl_context *ctx, const wl_forward_args *args);
+
+/* Which kernel a call would use, who chose it and why: text of several lines into out[size],
+   always ended by a NUL; longer text is cut. */
+WARPLOOM_API wl_status wl_explain(wl_context *ctx, const wl_forward_args *args, char *out, size_t size);
+
+/* This thread's last message; "" when its last call succeeded. Valid until its next call. */
+WARPLOOM_API const char *wl_error(void);
+WARPLOOM_API const char *wl_status_text(wl_status status);
+WARPLOOM_API const char *wl_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,19 @@
+/* params.h - what the host hands a kernel beside its tensor maps; shared by host C and device CUDA.
+   SPDX-License-Identifier: BSD-3-Clause */
+#ifndef WL_PARAMS_H
+#define WL_PARAMS_H
+
+/* Attention forward. A work item is one row tile of one (batch, head) pair; items are numbered
+   longest first inside a section of heads whose K and V share the L2 cache. */
+struct fwd_params {
+    float *lse;       /* [batch][heads][seq_q], natural log; null: not wanted */
+    int *work;        /* dynamic schedule: two counters, zero before and after a launch */
+    int seq_q, seq_k;
+    int heads, group; /* query heads, and how many of them share a K/V head */
+    int pairs;        /* batch * heads */
+    int row_tiles;    /* ceil(seq_q / tile_m) */
+    int section;      /* (batch, head) pairs of a section, causal only */
+    float scale_log2; /* softmax scale * log2(e) */
+};
+
+#endif

@@ -1,0 +1,151 @@
+-- fwd.lua - the plan of attention forward: the numbers that follow from a candidate.
+-- SPDX-License-Identifier: BSD-3-Clause
+--
+-- One warpgroup produces (TMA), `consumer_warpgroups` consume, 64 query rows each. K and V tiles
+-- share one ring of slots, in the order K(n-1) V(n-1) K(n-2) …; Q has a buffer per consumer; each
+-- warp stages its 16 output rows in a buffer of its own, so that a tile's store overlaps the next.
+
+local M = {}
+
+local panel_columns = 64 -- 128-byte rows of 16-bit elements: the span of the swizzle
+
+local function ceil_div(a, b) return (a + b - 1) // b end
+local function round_up(a, b) return ceil_div(a, b) * b end
+
+-- Registers that a block of this many threads starts with: 64 K shared out, in eights.
+local function entry_registers(threads)
+    return math.min(65536 // threads // 8 * 8, 248)
+end
+
+function M.plan(c)
+    local p = {}
+    local panel_row_bytes = 128
+    p.threads = 128 * (c.consumer_warpgroups + 1)
+    p.qk_panels = ceil_div(c.head_dim, panel_columns)
+    p.v_panels = ceil_div(c.head_dim_v, panel_columns)
+    p.k_steps = ceil_div(c.head_dim, 16)
+    p.slot_panels = math.max(p.qk_panels, p.v_panels)
+    p.slot_bytes = p.slot_panels * c.tile_n * panel_row_bytes
+    p.q_bytes = c.consumer_warpgroups * p.qk_panels * 64 * panel_row_bytes
+    p.o_stages = math.min(2, p.v_panels)
+    p.o_bytes = c.consumer_warpgroups * 4 * p.o_stages * 16 * panel_row_bytes
+    p.ring_bytes = c.stages * p.slot_bytes
+    local barriers = 2 * c.stages + 2 * c.consumer_warpgroups
+    local tail = 8 * barriers
+    if c.schedule == "dynamic" then tail = tail + 4 * 8 + 2 * 4 end
+    p.shared_bytes = round_up(p.q_bytes + p.ring_bytes + p.o_bytes + tail, 1024)
+    p.score_registers = c.tile_n // 2
+    p.out_registers = c.head_dim_v // 2
+    -- Scores, probabilities and output live together; the rest is addresses, rows and temporaries.
+    p.needed_registers = p.score_registers + p.score_registers // 2 + p.out_registers + 32
+    p.register_pool = entry_registers(p.threads) * p.threads
+    p.register_sum = 128 * (c.registers_p + c.consumer_warpgroups * c.registers_c)
+    p.pingpong = c.consumer_warpgroups > 1 and 1 or 0
+    return p
+end
+
+-- "%0, %1, …" or '"+f"(d[0]), …' wrapped to lines, without the last comma's line end.
+local function wrapped(first, count, room, item)
+    local lines, line = {}, ""
+    for i = first, first + count - 1 do
+        local piece = item(i) .. (i < first + count - 1 and ", " or "")
+        if #line + #piece > room then
+            lines[#lines + 1] = line:gsub(" $", "")
+            line = ""
+        end
+        line = line .. piece
+    end
+    lines[#lines + 1] = line
+    return lines
+end
+
+-- One wgmma shape for templates/parts/wgmma.in: D (64 x n, fp32) from A in shared memory or registers.
+local function multiplication(m)
+    local count = m.n // 2
+    m.registers = count
+    m.operands = wrapped(0, count, 82, function(i) return "%" .. i end)
+    m.operands[1] = "{" .. m.operands[1]
+    m.operands[#m.operands] = m.operands[#m.operands] .. "}, "
+    m.outputs = wrapped(0, count, 84, function(i) return ('"+f"(d[%d])'):format(i) end)
+    return m
+end
+
+-- What the template needs beside the plan: the wgmma shapes and the element type's spelling.
+function M.render(c, p)
+    local element = c.dtype == "bf16" and "bf16" or "f16"
+    local s, o = p.score_registers, p.out_registers
+    return {
+        pack = c.dtype == "bf16" and "pack_bf16" or "pack_fp16",
+        -- P may grow to this before the maximum is raised: bf16 and fp32 sums have the range, fp16
+        -- ends at 65504.
+        sum_limit = c.dtype == "bf16" and "4294967296.0f" or "32768.0f",
+        multiplications = {
+            multiplication {
+                name = "wgmma_qk", n = c.tile_n, type = element,
+                what = ("D (64 x %d) = or += A B^T, 16 columns; both in shared memory."):format(c.tile_n),
+                arguments = "u64 a, u64 b, int add",
+                setup = (".reg .pred p; setp.ne.b32 p, %%%d, 0;\\n"):format(s + 2),
+                tail = ("%%%d, %%%d, p, 1, 1, 0, 0"):format(s, s + 1),
+                inputs = '"l"(a), "l"(b), "r"(add)',
+            },
+            multiplication {
+                name = "wgmma_pv", n = c.head_dim_v, type = element,
+                what = ("D (64 x %d) += A B, 16 keys; A in registers, B's rows are keys."):format(c.head_dim_v),
+                arguments = "const u32 *a, u64 b",
+                setup = "",
+                tail = ("{%%%d, %%%d, %%%d, %%%d}, %%%d, 1, 1, 1, 1"):format(o, o + 1, o + 2, o + 3, o + 4),
+                inputs = '"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)',
+            },
+        },
+    }
+end
+
+function M.launch(c, p, name)
+    return {
+        "scratch 8",
+        ("set tile_m %d"):format(c.tile_m),
+        ("set section_mb %d"):format(c.section_mb),
+        ("set dynamic %d"):format(c.schedule == "dynamic" and 1 or 0),
+        ("kernel %s"):format(name),
+        "params fwd",
+        ("threads %d"):format(p.threads),
+        ("shared %d"):format(p.shared_bytes),
+        "cluster 1",
+        ("map q %d 64"):format(panel_columns),
+        ("map k %d %d"):format(panel_columns, c.tile_n),
+        ("map v %d %d"):format(panel_columns, c.tile_n),
+        ("map o %d 16"):format(panel_columns),
+    }
+end
+
+-- What each part means, for `explain`.
+function M.explain(c, p)
+    local order = {
+        fused = "P V of one tile and Q K^T of the next are issued together and waited for together",
+        rotated = "Q K^T of the next tile, then P V, which runs under the next tile's softmax",
+    }
+    local softmax = {
+        exact = "the running maximum is exact",
+        lazy = "the maximum is raised, and the output rescaled, only when it grows by 2^8 or more",
+        optimistic = "the old maximum is kept until a row sum overflows a threshold; then the tile is redone",
+    }
+    local schedule = {
+        static = "work items are dealt to the blocks in turn",
+        dynamic = "each block takes the next work item from a counter",
+    }
+    return {
+        {"tile", ("%d query rows x %d keys"):format(c.tile_m, c.tile_n)},
+        {"consumers", ("%d warpgroups of 64 rows, %d registers a thread; 1 producer warpgroup, %d")
+            :format(c.consumer_warpgroups, c.registers_c, c.registers_p)},
+        {"ring", ("%d slots of %d bytes for K and V tiles, in turn"):format(c.stages, p.slot_bytes)},
+        {"shared memory", ("%d bytes: Q %d, ring %d, O %d, barriers"):format(
+            p.shared_bytes, p.q_bytes, p.ring_bytes, p.o_bytes)},
+        {"order", order[c.order]},
+        {"softmax", softmax[c.softmax]},
+        {"schedule", schedule[c.schedule]},
+        {"wgmma", ("m64n%dk16 x %d for Q K^T, m64n%dk16 x %d for P V, a tile"):format(
+            c.tile_n, p.k_steps, c.head_dim_v, c.tile_n // 16)},
+    }
+end
+
+return M
