@@ -13,16 +13,15 @@ Last line: `N passed, N failed`."""
 import argparse
 import json
 import os
-import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [HERE, os.path.join(ROOT, "runtime", "python")]
 import cases as table  # noqa: E402
+from prepare import cache_folder, command, compile_all  # noqa: E402
 
 # Norm of the error of O over the norm of O: on normal inputs, on normal inputs with so few
 # elements that chance shows, and on the others, where scores reach thousands.
@@ -41,16 +40,11 @@ KNOB_PROBLEMS = [f"head_dim={d} dtype=bf16 mask={m} layout=bshd heads=16 seq_q=4
     "head_dim=16 dtype=fp16 mask=none layout=bshd heads=16 seq_q=4096"]
 
 
-def command(args, *words, seconds=120):
-    return subprocess.run([os.path.join(args.build, "warploom"), *words], text=True,
-                          capture_output=True, timeout=seconds)
-
-
-def knob_names(args):
+def knob_names():
     """Candidates that cover every knob value of KNOB_PROBLEMS."""
     names = []
     for problem in KNOB_PROBLEMS:
-        done = command(args, "list", *problem.split(), "--json")
+        done = command("list", *problem.split(), "--json")
         if done.returncode:
             sys.exit(f"warploom list {problem}: {done.stderr.strip()}")
         names += table.cover(row["name"] for row in json.loads(done.stdout))
@@ -59,38 +53,24 @@ def knob_names(args):
 
 def bucket(case):
     """What a choice may depend on: sizes count by their next power of two."""
+    if case.kernel:
+        return case.kernel
     sizes = (case.batch, case.heads, case.kv_heads, case.sq, case.sk)
-    return (case.d, case.dv, case.dtype, case.mask, case.layout, case.kernel, case.variant,
+    return (case.d, case.dv, case.dtype, case.mask, case.layout, case.variant,
             *((n - 1).bit_length() for n in sizes))
 
 
-def prepare(cases, args):
-    """Fills the cache with all kernels the cases need; returns {bucket: why it has none}. One
-    problem of each family of kernels first, so that no two processes compile the same one."""
+def waves(cases):
+    """What must be compiled: one problem of each set of kernels first, so that no two processes
+    compile the same one; then the problems whose sizes may choose another."""
     first, rest = {}, {}
     for case in cases:
-        kernel = (case.d, case.dv, case.dtype, case.mask, case.kernel, case.variant)
-        if first.setdefault(kernel, case) is not case and bucket(case) != bucket(first[kernel]):
-            rest.setdefault(bucket(case), case)
-    failed, start = {}, time.time()
-
-    def compile_one(case):
-        words = [case.kernel] if case.kernel else case.problem.split()
-        if time.time() - start > args.compile_seconds:
-            failed[bucket(case)] = "not compiled: out of time (--compile-seconds)"
-            return
-        try:
-            done = command(args, "compile", *words)
-            if done.returncode:
-                failed[bucket(case)] = f"compile: {done.stderr.strip()[-400:]}"
-        except subprocess.TimeoutExpired:
-            failed[bucket(case)] = "compile: more than two minutes"
-
-    with ThreadPoolExecutor(args.jobs) as pool:
-        for wave in (first, rest):
-            list(pool.map(compile_one, wave.values()))
-            print(f"{len(wave)} problems compiled, {time.time() - start:.1f} s", flush=True)
-    return failed
+        kernels = (case.d, case.dv, case.dtype, case.mask, case.kernel, case.variant)
+        first.setdefault(kernels, case)
+        rest.setdefault(bucket(case), case)
+    firsts = {bucket(case): case for case in first.values()}
+    return [{key: case.kernel or case.problem for key, case in firsts.items()},
+            {key: case.problem for key, case in rest.items() if key not in firsts}]
 
 
 def launch(case, t):
@@ -245,13 +225,12 @@ def options():
     p.add_argument("--small", action="store_true", help="leave out the large cases (sanitizer)")
     p.add_argument("--jobs", type=int, default=os.cpu_count())
     p.add_argument("--compile-seconds", type=float, default=300)
-    p.add_argument("--build", default=os.environ.get("BUILD") or os.path.join(ROOT, "build"))
     return p.parse_args()
 
 
 def chosen_cases(args):
     cases = [] if args.no_table else table.quick() if args.quick else table.table()
-    names = knob_names(args) if args.knobs else []
+    names = knob_names() if args.knobs else []
     if args.names:
         with open(args.names) as f:
             names += [line.split()[0] for line in f if line.strip() and line[0] != "#"]
@@ -264,9 +243,9 @@ def chosen_cases(args):
 
 def main():
     args = options()
-    os.environ.setdefault("WARPLOOM_CACHE_DIR", os.path.join(args.build, "gpu", "cache"))
+    cache_folder()
     cases, totals, worst = chosen_cases(args), Totals(), {}
-    failed = {} if args.no_prepare else prepare(cases, args)
+    failed = {} if args.no_prepare else compile_all(waves(cases), args.jobs, args.compile_seconds)
     import extras
     start = time.time()
     for i, case in enumerate(cases):

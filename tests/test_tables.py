@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+# test_tables.py - what of the GPU tests and benches needs no GPU: cases, points, tables.
+# SPDX-License-Identifier: BSD-3-Clause
+import os
+import subprocess
+import sys
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, "gpu"), os.path.join(HERE, "bench")]
+import cases  # noqa: E402
+import points  # noqa: E402
+import tables  # noqa: E402
+
+ROW = {"name": "fwd_d128_bf16_none_m192n64", "tflops": 700.4, "noise": 0.012, "clock_mhz": 1500}
+DATA = {"gpu": "NVIDIA H200", "driver": "580.1", "cuda": "13.0", "torch": "2.11", "date": "2026-11-30",
+        "commit": "abc", "command": "python3 tests/bench/bench.py", "seed": 7, "cold_ms": 3210.4,
+        "warm_ms": 12.34, "launch_cpu_ns": 3456,
+        "calls": {"ctypes_ns": 400, "python_ns": 9000, "fa2_ns": 20800, "cudnn_ns": 17500},
+        "rows": [
+            {**ROW, "problem": "head_dim=128 dtype=bf16 mask=none layout=bshd batch=2 heads=16 "
+             "seq_q=8192", "ours_us": 1000.0, "peers": {"cudnn_us": 1200.0, "fa2_us": 2000.0}},
+            {**ROW, "problem": "head_dim=128 dtype=bf16 mask=causal layout=bshd batch=2 heads=16 "
+             "seq_q=8192", "ours_us": 500.0, "peers": {"cudnn_us": 600.0, "fa3_us": 550.0}},
+            {**ROW, "problem": "head_dim=80 dtype=fp16 mask=none layout=bshd batch=2 heads=16 "
+             "kv_heads=4 seq_q=777 seq_k=999", "ours_us": 100.0, "peers": {"cudnn_us": 90.0}}]}
+
+
+class Cases(unittest.TestCase):
+    def test_table_is_as_large_and_wide_as_promised(self):
+        all_cases = cases.table()
+        self.assertGreaterEqual(len(all_cases), 600)
+        self.assertEqual(len(all_cases), len({str(c) for c in all_cases}))
+        self.assertGreaterEqual(len({(c.sq, c.sk) for c in all_cases}), 40)
+        for d in cases.HEAD_DIMS:
+            here = {(c.dtype, c.mask) for c in all_cases if c.d == d == c.dv}
+            self.assertEqual(len(here), 4, d)
+        for what, values in (("view", cases.VIEWS), ("kind", cases.KINDS),
+                             ("dtype", cases.DTYPES), ("mask", cases.MASKS)):
+            for some in (all_cases, cases.quick()):
+                self.assertEqual({getattr(c, what) for c in some}, set(values))
+
+    def test_cases_are_legal(self):
+        for c in cases.table() + cases.quick():
+            self.assertEqual(c.heads % c.kv_heads, 0, c)
+            self.assertTrue(c.d % 8 == c.dv % 8 == 0, c)
+            if c.view in ("packed", "kv"):
+                self.assertEqual(c.sq, c.sk, c)
+
+    def test_names(self):
+        name = "fwd_d192_v128_bf16_causal_m128n64_s5_w2_rotated_lazy_dynamic_p24c240"
+        self.assertEqual(cases.parse(name)[:5], ("fwd", 192, 128, "bf16", "causal"))
+        self.assertEqual(cases.parse("vit_l14_d80_fp16_none_m64n64")[:4], ("vit_l14", 80, 80, "fp16"))
+        self.assertRaises(ValueError, cases.parse, "fwd_d64")
+
+    def test_cover_takes_every_value_with_few_names(self):
+        names = [f"fwd_d64_bf16_none_m{m}n64_s{s}_{o}" for m in (64, 128) for s in (3, 4, 5)
+                 for o in ("fused", "rotated")]
+        few = cases.cover(names)
+        self.assertEqual(few[0], names[0])
+        self.assertEqual(len(few), 3)
+        self.assertEqual({w for n in few for w in cases.parse(n)[5]},
+                         {w for n in names for w in cases.parse(n)[5]})
+
+    def test_forced_cases_name_the_kernel_and_the_variant(self):
+        for c in cases.forced("vit_l14_d80_fp16_none_m64n64_s3"):
+            self.assertEqual((c.variant, c.d, c.dtype, c.mask), ("vit_l14", 80, "fp16", "none"))
+
+
+class Points(unittest.TestCase):
+    def test_points_survive_their_words(self):
+        known, drawn = list(points.table()), points.drawn()
+        self.assertEqual((len(known), len(drawn)), (36, 24))
+        for p in known + drawn:
+            self.assertEqual(points.parse(p.problem), p)
+        self.assertEqual(drawn, points.drawn())
+        self.assertNotEqual(drawn, points.drawn(1))
+
+    def test_flops_and_ratios(self):
+        p = points.parse(DATA["rows"][0]["problem"])
+        self.assertEqual(p.flops, 4 * 8192 ** 2 * 128 * 16 * 2)
+        cudnn, fa3, measured = points.ratios(DATA["rows"][0])
+        self.assertEqual((cudnn, measured), (1.2, False))
+        self.assertAlmostEqual(fa3, 1.2 / points.table()[p]["fa3_over_cudnn"])
+        self.assertEqual(points.ratios(DATA["rows"][1]), (1.2, 1.1, True))
+        self.assertEqual(points.ratios(DATA["rows"][2]), (0.9, None, False))
+
+
+class Tables(unittest.TestCase):
+    def make(self, kind):
+        text = f"before\n<!-- table {kind} r.json -->\nold\n<!-- end of table -->\nafter\n"
+        made = tables.remake(text, lambda path: {"r.json": DATA}[path])
+        self.assertEqual(made, tables.remake(made, lambda path: DATA))
+        self.assertTrue(made.startswith("before\n<!-- table") and made.endswith("-->\nafter\n"))
+        self.assertNotIn("old", made)
+        return made
+
+    def test_kinds(self):
+        self.assertIn("| 128 | none | 700 (~1.11) |", self.make("speed"))
+        self.assertIn("| 128 | causal | 700 (1.10) |", self.make("speed"))
+        self.assertIn("| 128 | 8192 | none | 1000.0 | 1200.0 | 2000.0 | - | 700 | 1.20 | ~1.11 |",
+                      self.make("points"))
+        self.assertIn("kv_heads=4 seq_q=777 seq_k=999 | 100.0 | 90.0 | - | - | 700 | 0.90 | - |",
+                      self.make("drawn"))
+        self.assertIn("| CPU time of a launch, C | 3.46 µs |", self.make("costs"))
+        self.assertIn("NVIDIA H200, driver 580.1, CUDA 13.0, 2026-11-30, commit abc",
+                      self.make("costs"))
+
+    def test_unknown_kind(self):
+        with self.assertRaisesRegex(ValueError, "no such kind"):
+            self.make("nonsense")
+
+    def test_committed_tables_are_current(self):
+        done = subprocess.run([sys.executable, os.path.join(HERE, "bench", "tables.py"), "--check"],
+                              text=True, capture_output=True)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+
+if __name__ == "__main__":
+    result = unittest.main(exit=False).result
+    bad = len(result.failures) + len(result.errors)
+    print(f"{result.testsRun - bad} passed, {bad} failed")
+    sys.exit(bad != 0)
