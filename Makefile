@@ -31,7 +31,7 @@ obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 GEN_O := $(call obj,$(GEN_C)) $(BUILD)/obj/embed.o
 LIB_O := $(call obj,$(LIB_C)) $(BUILD)/obj/digest.o
 CLI_O := $(call obj,$(CLI_C))
-CLI_BARE_O := $(filter-out %/cli.o,$(CLI_O))
+CLI_BARE_O := $(filter-out $(BUILD)/obj/runtime/cli%,$(CLI_O))
 TESTS := $(patsubst tests/%.c,$(BUILD)/%,$(TEST_C))
 FAKES := $(patsubst tests/%.c,$(BUILD)/lib%.so,$(FAKE_C))
 DEPLIBS := $(addprefix $(BUILD)/,liblua5.4.so.0 libyaml-0.so.2 libsodium.so.23)
@@ -52,7 +52,7 @@ $(BUILD)/warploom: $(CLI_O) $(LIB_O)
 	@echo "  LD    $@"
 	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -lsodium -ldl -lm
 
-# A unit test sees every inner name: it is linked with all objects but the command's main.
+# A unit test sees every inner name: it is linked with all objects but those of the command.
 $(BUILD)/test_%: $(BUILD)/obj/tests/test_%.o $(sort $(LIB_O) $(GEN_O)) $(CLI_BARE_O)
 	@echo "  LD    $@"
 	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -llua5.4 -lyaml -lsodium -ldl -lm

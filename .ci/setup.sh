@@ -3,6 +3,9 @@
 set -eu
 BUILD=${BUILD:-build}
 NVRTC_PIN=13.0.88
+# of the wheels for x86_64 and aarch64
+NVRTC_HASHES="--hash=sha256:ad9b6d2ead2435f11cbb6868809d2adeeee302e9bb94bcf0539c7a40d80e8575
+    --hash=sha256:d27f20a0ca67a4bb34268a5e951033496c5b74870b868bacd046b1b8e0c3267b"
 
 missing=
 need() { # need PACKAGE TEST...: adds the package when the test fails
@@ -51,8 +54,10 @@ fi
 [ -n "$found" ] || found=$(nvrtc | head -n 1)
 if [ -z "$found" ]; then
     echo "setup: no NVRTC here: fetching nvidia-cuda-nvrtc $NVRTC_PIN into $BUILD/deps" >&2
+    mkdir -p "$BUILD"
+    echo "nvidia-cuda-nvrtc==$NVRTC_PIN" $NVRTC_HASHES >"$BUILD/nvrtc.txt"
     python3 -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: \
-        --target "$BUILD/deps" "nvidia-cuda-nvrtc==$NVRTC_PIN" || {
+        --require-hashes --target "$BUILD/deps" -r "$BUILD/nvrtc.txt" || {
         echo "setup: could not; install CUDA 12.3 or newer, or set WARPLOOM_NVRTC to a libnvrtc" >&2
         exit 1
     }

@@ -1,0 +1,427 @@
+"""run.py - `make check`: runs every test, prints what fails, then `N passed, N failed`.
+SPDX-License-Identifier: BSD-3-Clause
+
+run.py            everything that needs no GPU
+run.py NAME…      the checks whose name begins so
+run.py --all      the covering set's larger sister: every listed candidate is emitted, too
+run.py --size N   lines by module; fails above N
+BUILD names the build folder.
+"""
+import concurrent.futures
+import ctypes
+import glob
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BUILD = os.path.abspath(os.path.join(ROOT, os.environ.get("BUILD", "build")))
+sys.path.insert(0, os.path.join(ROOT, "tests"))
+sys.dont_write_bytecode = True
+import test_cli  # noqa: E402
+
+JOBS = 2
+SANITIZE = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
+COVERAGE = "-O0 -g --coverage"
+
+
+class Result:
+    """What a check found: how many things hold, and a text for each that does not."""
+
+    def __init__(self, passed=0, failures=None):
+        self.passed = passed
+        self.failures = failures or []
+
+    def expect(self, holds, text):
+        if holds:
+            self.passed += 1
+        else:
+            self.failures.append(text)
+
+
+def environment(**more):
+    """Ours, without what would steer warploom; each check brings its own cache."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("WARPLOOM_")}
+    env["WARPLOOM_CACHE"] = "off"
+    env.update(more)
+    return env
+
+
+def call(argv, cwd=ROOT, timeout=600, **env):
+    return subprocess.run(argv, cwd=cwd, env=environment(**env), stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          errors="replace", timeout=timeout)
+
+
+def warploom(*args, **options):
+    return call([os.path.join(BUILD, "warploom"), *args], **options)
+
+
+def make(build, opt):
+    """A build of its own, with the deps folder of the main one."""
+    os.makedirs(build, exist_ok=True)
+    deps = os.path.join(build, "deps")
+    if os.path.isdir(os.path.join(BUILD, "deps")) and not os.path.exists(deps):
+        os.symlink(os.path.join(BUILD, "deps"), deps)
+    return call(["make", "--no-print-directory", "-s", "BUILD=" + build, "OPT=" + opt, "tests"])
+
+
+# ---- the generator, asked directly ----
+
+class Buffer(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("size", ctypes.c_size_t), ("room", ctypes.c_size_t)]
+
+
+class Generator:
+    def __init__(self, path=None):
+        self.lib = ctypes.CDLL(path or os.path.join(BUILD, "libwarploom-gen.so"))
+        self.lib.wl_gen_error.restype = ctypes.c_char_p
+        self.handle = ctypes.c_void_p()
+        if self.lib.wl_gen_open(ctypes.byref(self.handle)):
+            raise RuntimeError(self.lib.wl_gen_error().decode())
+
+    def ask(self, verb, arg=""):
+        out = Buffer()
+        if self.lib.wl_gen_call(self.handle, verb.encode(), arg.encode(), ctypes.byref(out)):
+            raise RuntimeError(self.lib.wl_gen_error().decode())
+        return ctypes.string_at(out.data, out.size).decode() if out.size else ""
+
+
+# ---- checks ----
+
+def programs(build, **env):
+    """Every unit test of a build; each prints `N passed, N failed` last."""
+    result = Result()
+    for program in sorted(glob.glob(os.path.join(build, "test_*"))):
+        done = call([program], timeout=300, **env)
+        last = (done.stdout.strip().splitlines() or [""])[-1]
+        totals = re.fullmatch(r"(\d+) passed, (\d+) failed", last)
+        result.passed += int(totals[1]) if totals else 0
+        if not totals or done.returncode or int(totals[2]):
+            result.failures.append(f"{program}: exit {done.returncode}\n{done.stdout[-4000:]}"
+                                   f"{done.stderr[-4000:]}")
+    return result
+
+
+def check_unit():
+    return programs(BUILD)
+
+
+def check_cli():
+    return Result(*test_cli.run(BUILD))
+
+
+def check_bad():
+    """tests/bad/X.yaml gives exactly tests/bad/X.expect, and exit code 3."""
+    result = Result()
+    for path in sorted(glob.glob(os.path.join(ROOT, "tests/bad/*.yaml"))):
+        name = os.path.relpath(path, ROOT)
+        with open(path[:-5] + ".expect", encoding="utf-8") as file:
+            want = file.read()
+        done = warploom("check", name)
+        result.expect(done.returncode == 3 and done.stderr == want and not done.stdout,
+                      f"{name}: exit {done.returncode}, got\n{done.stderr}want\n{want}")
+    return result
+
+
+def check_determinism():
+    """One kernel from 20 processes: the same bytes."""
+    name = Generator().ask("generated").split()[0]
+    texts = {warploom("emit", name, LC_ALL=["C", "C.UTF-8"][i % 2]).stdout for i in range(20)}
+    return Result(1) if len(texts) == 1 and "" not in texts else Result(
+        0, [f"emit {name}: {len(texts)} different texts in 20 processes"])
+
+
+def cover(part):
+    """Half of a covering set compiles for sm_90a through the log gate."""
+    names = Generator().ask("cover").split()[part::2]
+    done = warploom("compile", "--json", *names, timeout=900)
+    made = len(json.loads(done.stdout or "[]"))
+    result = Result(made, [done.stderr] if done.returncode else [])
+    result.expect(made == len(names) > 0, f"{made} of {len(names)} candidates compiled")
+    return result
+
+
+def check_cover_even():
+    return cover(0)
+
+
+def check_cover_odd():
+    return cover(1)
+
+
+def long_functions(text):
+    """Functions of more than 40 lines, but for the consumer loop."""
+    lines, start, name = text.splitlines(), 0, ""
+    for i, line in enumerate(lines):
+        if re.match(r"\S.*[({,]$", line) and not line.startswith(("struct", "enum", "//", "/*")):
+            if not start or lines[i - 1].endswith("}") or not lines[i - 1]:
+                start = i + 1
+                found = re.search(r"(\w+)\(", line)
+                name = found[1] if found else line
+        if line == "}" and start:
+            if i + 2 - start > 40 and "consume" not in name:
+                yield f"{name} has {i + 2 - start} lines"
+            start = 0
+
+
+def unused(text):
+    """Names that a kernel declares and never mentions again."""
+    code = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S)
+    for name in sorted(set(re.findall(r"constexpr \w+ (\w+)\s*=", code))):
+        if len(re.findall(rf"\b{name}\b", code)) == 1:
+            yield f"{name} is never used"
+
+
+def check_generated():
+    """generated/ holds what emit gives today, and it reads well."""
+    names = Generator().ask("generated").split()
+    result = Result()
+    there = sorted(f[:-3] for f in os.listdir(os.path.join(ROOT, "generated")) if f.endswith(".cu"))
+    result.expect(there == sorted(names), f"generated/ holds {there}, the specs want {names}")
+    for name in names:
+        path = os.path.join(ROOT, "generated", name + ".cu")
+        text = open(path, encoding="utf-8").read() if os.path.exists(path) else ""
+        result.expect(text == warploom("emit", name).stdout,
+                      f"{path} is not current: build/warploom emit {name} -o generated/{name}.cu")
+        lines = text.splitlines()
+        faults = [f"line {i} has {len(x)} columns" for i, x in enumerate(lines, 1) if len(x) > 100]
+        faults += [f"{len(lines)} lines, the limit is 450"] if len(lines) > 450 else []
+        faults += list(long_functions(text)) + list(unused(text))
+        result.expect(not faults, f"{path}: " + "; ".join(faults))
+    return result
+
+
+# Each module may include what stands before it; the command, everything.
+LAYERS = ["warploom", "base", "problem", "spec", "gen", "driver", "compile", "cache", "launch",
+          "tools", "kernel", "tensor", "context", "attn", "npy", "reference", "cli"]
+APART = {"spec": {"driver"}, "gen": {"driver"}}
+
+
+def check_layers():
+    """Includes go down only; the generator and the runtime meet in base and problem alone."""
+    result = Result()
+    for path in sorted(glob.glob(ROOT + "/gen/*.[ch]") + glob.glob(ROOT + "/runtime/*.[ch]")):
+        folder, file = path.split("/")[-2:]
+        module = file.split(".")[0].split("_")[0]
+        if file == "embed.c":
+            continue
+        for other in re.findall(r'#include "([\w/]+)\.h"', open(path, encoding="utf-8").read()):
+            down = other in LAYERS and LAYERS.index(other) <= LAYERS.index(module)
+            met = not (folder == "runtime" and other in ("spec", "gen"))
+            device = os.path.exists(f"{ROOT}/templates/device/{other}.h")
+            result.expect(device or (down and met), f"{folder}/{file} includes {other}.h")
+    return result
+
+
+def break_candidates(generator):
+    """For each file of templates/: (line number, candidate in which that line is compiled)."""
+    places = {}
+    for name in generator.ask("cover").split():
+        for place in generator.ask("linemap", name).splitlines():
+            file, line = place.rsplit(":", 1)
+            places.setdefault(file, {}).setdefault(int(line), name)
+    anyone = generator.ask("generated").split()[0]
+    for path in sorted(glob.glob(ROOT + "/templates/**/*", recursive=True)):
+        file = os.path.relpath(path, ROOT)
+        if os.path.isdir(path):
+            continue
+        lines = open(path, encoding="utf-8").read().splitlines()
+        if file.endswith((".cuh", ".h")):
+            lines_in = {i: anyone for i in range(1, len(lines) + 1)}
+        elif file.endswith(".lua"):
+            lines_in = {i: anyone for i, x in enumerate(lines, 1) if re.match(r"    local \w+ = ", x)}
+        else:
+            lines_in = places.get(file, {})
+        good = [i for i in sorted(lines_in) if file.endswith(".lua") or
+                re.match(r"    +[^*/$#\"]*[)\w];$", lines[i - 1]) and "asm" not in lines[i - 1]]
+        yield file, good, lines_in
+
+
+def break_one(file, line, name):
+    """Builds a generator whose `file` is broken at `line`; returns the error of compiling `name`."""
+    with tempfile.TemporaryDirectory() as folder:
+        for part in ("gen", "specs", "templates"):
+            shutil.copytree(os.path.join(ROOT, part), os.path.join(folder, part))
+        path = os.path.join(folder, file)
+        lines = open(path, encoding="utf-8").read().split("\n")
+        lines[line - 1] += " @" if file.endswith(".lua") else " wl_broken;"
+        open(path, "w", encoding="utf-8").write("\n".join(lines))
+        names = open(os.path.join(BUILD, "embed.list"), encoding="utf-8").read().split()
+        objects = sorted(glob.glob(BUILD + "/obj/gen/*.o"))
+        library = os.path.join(folder, "gen.so")
+        for argv in ([BUILD + "/embed", "embed.c", "digest.c", *names],
+                     ["gcc", "-shared", "-fPIC", "-Igen", "-I" + ROOT + "/runtime", "-o", library,
+                      "embed.c", *objects, "-llua5.4", "-lyaml", "-lsodium"]):
+            done = call(argv, cwd=folder)
+            if done.returncode:
+                return done.stderr
+        return warploom("compile", name, WARPLOOM_GEN=library).stderr
+
+
+def check_lines():
+    """A broken line is reported at its own file and line, whichever file it is in."""
+    result = Result()
+    for file, good, lines_in in break_candidates(Generator()):
+        if not good:
+            result.failures.append(f"{file}: no line of it is in the covering set's kernels")
+            continue
+        line = good[len(good) // 2]
+        error = break_one(file, line, lines_in[line])
+        result.expect(f"{file}:{line}" in error, f"{file}:{line} was broken; the error says\n{error}")
+    return result
+
+
+def check_sanitized():
+    """Unit and command tests under ASan and UBSan."""
+    build = os.path.join(BUILD, "sanitized")
+    made = make(build, SANITIZE)
+    if made.returncode:
+        return Result(0, [made.stdout + made.stderr])
+    options = {"ASAN_OPTIONS": "abort_on_error=0:exitcode=99", "UBSAN_OPTIONS": "print_stacktrace=1",
+               "LSAN_OPTIONS": "print_suppressions=0:suppressions=" + ROOT + "/tests/lsan.supp"}
+    result = programs(build, **options)
+    cli = Result(*test_cli.run(build, **options))
+    return Result(result.passed + cli.passed, result.failures + cli.failures)
+
+
+def unreached(source, listing):
+    """Lines of gcov's listing (with -b -c) that call fail() and never did."""
+    place = None
+    for line in listing.splitlines():
+        row = re.match(r"\s*[^:]+:\s*(\d+):(.*)", line)
+        if row:
+            calls = re.search(r"\bfail\(", row[2]) and not row[2].startswith("wl_status fail(")
+            place = f"{source}:{row[1]}: {row[2].strip()}" if calls else None
+            if place and re.match(r"\s*(#####|=====)", line):
+                yield place
+                place = None
+        elif place and re.match(r"call\s+\d+ never executed", line):
+            yield place
+            place = None
+
+
+def check_coverage():
+    """Every line that can fail has failed, in a unit or command test."""
+    build = os.path.join(BUILD, "coverage")
+    made = make(build, COVERAGE)
+    if made.returncode:
+        return Result(0, [made.stdout + made.stderr])
+    for old in glob.glob(build + "/obj/**/*.gcda", recursive=True):
+        os.remove(old)
+    programs(build)
+    test_cli.run(build)
+    result = Result()
+    for folder in ("gen", "runtime"):
+        for source in sorted(glob.glob(f"{ROOT}/{folder}/*.c")):
+            file = os.path.relpath(source, ROOT)
+            if file == "gen/embed.c":
+                continue
+            done = call(["gcov", "-b", "-c", "-t", "-s", ROOT, "-r", "-o", f"{build}/obj/{folder}",
+                         f"{build}/obj/{file[:-2]}.o"], cwd=ROOT)
+            listing = [x for x in re.split(r"(?m)^ +-: +0:Source:", done.stdout)
+                       if x.startswith(file)]
+            missed = sorted(set(unreached(file, "".join(listing))))
+            total = len(re.findall(r"\bfail\(", open(source, encoding="utf-8").read()))
+            result.passed += max(0, total - len(missed))
+            result.failures += [f"never reached by a test: {x}" for x in missed]
+            if not listing:
+                result.failures.append(f"{file}: no coverage data\n{done.stderr}")
+    return result
+
+
+def check_size(limit=None):
+    """Lines over gen/, templates/ and runtime/, by module."""
+    limit = limit or int(re.search(r"SIZE_LIMIT = (\d+)", open(ROOT + "/Makefile").read())[1])
+    total, faults = 0, []
+    for folder in ("gen", "templates", "runtime"):
+        sizes = {}
+        for path in glob.glob(f"{ROOT}/{folder}/**/*", recursive=True):
+            if os.path.isfile(path) and path.endswith((".c", ".h", ".lua", ".in", ".cuh", ".py")):
+                lines = open(path, encoding="utf-8").read().count("\n")
+                module = os.path.relpath(path, ROOT).split(".")[0]
+                sizes[module] = sizes.get(module, 0) + lines
+                if lines > 600:
+                    faults.append(f"{path} has {lines} lines, the limit is 600")
+        total += sum(sizes.values())
+        if "--size" in sys.argv:
+            for module in sorted(sizes):
+                print(f"{sizes[module]:6}  {module}")
+    if "--size" in sys.argv:
+        print(f"{total:6}  in all, of {limit}")
+    if total > limit:
+        faults.append(f"{total} lines in all; the limit in the Makefile is {limit}")
+    return Result(0 if faults else 1, faults)
+
+
+def check_second():
+    """A cache filled by `compile` with no GPU serves a process with neither generator nor NVRTC."""
+    result = Result()
+    problem = "head_dim=128 dtype=bf16 mask=none layout=bshd seq_q=256".split()
+    with tempfile.TemporaryDirectory() as folder:
+        cache = {"WARPLOOM_CACHE": "rw", "WARPLOOM_CACHE_DIR": folder + "/cache"}
+        done = warploom("compile", *problem, **cache)
+        result.expect(done.returncode == 0, done.stderr)
+        hidden = {"WARPLOOM_GEN": folder + "/none.so", "WARPLOOM_NVRTC": folder + "/none.so",
+                  "WARPLOOM_LIBCUDA": BUILD + "/libfake_cuda.so"}
+        done = warploom("run", *problem, "--random", "1", **cache, **hidden)
+        result.expect(done.returncode == 0, "with the cache: " + done.stderr)
+        cache["WARPLOOM_CACHE_DIR"] = folder + "/empty"
+        done = warploom("run", *problem, "--random", "1", **cache, **hidden)
+        result.expect(done.returncode == 4, f"without: exit {done.returncode}: {done.stderr}")
+    return result
+
+
+def check_emit_all():
+    """Every listed candidate is emitted within the limits of generated/ (--all)."""
+    generator, result = Generator(), Result()
+    for name in generator.ask("all").split():
+        lines = generator.ask("source", name).splitlines()
+        result.expect(len(lines) <= 450 and max(map(len, lines)) <= 100,
+                      f"{name}: {len(lines)} lines, {max(map(len, lines))} columns")
+    return result
+
+
+# The long ones first, so that two at a time end together.
+CHECKS = [check_cover_even, check_cover_odd, check_coverage, check_sanitized, check_lines, check_unit, check_cli, check_bad,
+          check_determinism, check_generated, check_second, check_layers, check_size]
+
+
+def guarded(check):
+    start = time.monotonic()
+    try:
+        result = check()
+    except Exception as error:  # a check that cannot run has failed
+        result = Result(0, [f"{type(error).__name__}: {error}"])
+    return check.__name__[6:], result, time.monotonic() - start
+
+
+def main(argv):
+    if argv[:1] == ["--size"]:
+        result = check_size(int(argv[1]))
+        print("\n".join(result.failures), end="\n" if result.failures else "")
+        return bool(result.failures)
+    checks = CHECKS + [check_emit_all] if "--all" in argv else CHECKS
+    names = [a for a in argv if not a.startswith("-")]
+    checks = [c for c in checks if not names or any(c.__name__[6:].startswith(n) for n in names)]
+    passed = failed = 0
+    with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
+        for name, result, seconds in pool.map(guarded, checks):
+            passed += result.passed
+            failed += len(result.failures)
+            for text in result.failures:
+                print(f"FAIL {name}: {text.rstrip()}", flush=True)
+            if "-v" in argv:
+                print(f"{name}: {result.passed} passed, {len(result.failures)} failed, "
+                      f"{seconds:.1f} s", flush=True)
+    print(f"{passed} passed, {failed} failed")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
