@@ -1,0 +1,452 @@
+-- candidate.lua - candidates of a spec: legal ones, their names, which is best, and why none is.
+-- SPDX-License-Identifier: BSD-3-Clause
+--
+-- A candidate c is a table from axis, knob and part (tile_m) to value; p is its plan. Fields are given
+-- values in the spec's order, and a rule is asked as soon as its last name has one.
+
+local common = require "common"
+local expr = require "expr"
+
+local M = {}
+
+local most_candidates = 1000000
+
+-- ---- families: templates/FAMILY.lua ----
+
+local families = {}
+
+-- What a family's Lua and its templates may use; reading any other name is an error.
+M.base = common.strict({
+    assert = assert, error = error, ipairs = ipairs, math = math, select = select, sorted = sorted,
+    string = string, table = table, tonumber = tonumber, tostring = tostring, type = type,
+}, "this file")
+
+local function family(name)
+    if not families[name] then
+        local path = "templates/" .. name .. ".lua"
+        local chunk, why = load(read(path), "=" .. path, "t", M.base)
+        if not chunk then common.raise(common.ESPEC, "%s", why) end
+        families[name] = chunk()
+    end
+    return families[name]
+end
+M.family = family
+
+function M.plan(spec, c)
+    return common.strict(family(spec.family).plan(c), "the plan")
+end
+
+-- ---- search ----
+
+local function new(spec)
+    return common.strict({variant = spec.name, family = spec.family, arch = spec.arch}, "the candidate")
+end
+
+local function give(c, field, value)
+    c[field.name] = value
+    if field.parts then
+        for i, part in ipairs(field.parts) do c[part] = value[i] end
+    end
+end
+
+-- The first rule of `level` that c breaks, or nil.
+local function broken(spec, level, c, p)
+    for _, rule in ipairs(spec.rules) do
+        if math.max(rule.level, 1) == level and not rule.e.holds(c, p) then return rule end
+    end
+end
+
+-- Calls visit(c, p) for each legal candidate with values of domains[level], in order, until it returns
+-- true; reject(rule, level, c, p) for each that a rule rejects. c is reused: copy what you keep.
+local function search(spec, domains, visit, reject)
+    local c, fields, n = new(spec), spec.fields, #spec.fields
+    local function from(level)
+        if level > n then
+            local p = M.plan(spec, c)
+            local rule = broken(spec, level, c, p)
+            if not rule then return visit(c, p) end
+            return reject and reject(rule, level, c, p)
+        end
+        local field = fields[level]
+        if field.role == "launch axis" then return from(level + 1) end
+        for _, value in ipairs(domains[level](c)) do
+            give(c, field, value)
+            local rule = broken(spec, level, c)
+            if rule then
+                if reject then reject(rule, level, c) end
+            elseif from(level + 1) then
+                return true
+            end
+        end
+    end
+    return from(1)
+end
+
+local function just(list) return function() return list end end
+
+-- An axis' listed values; of one that follows another (head_dim_v) also the other's value, first.
+local function listed(field)
+    if not field.follow then return just(field.values) end
+    return function(c)
+        local same = common.allowed(field, c[field.follow])
+        if not same then return field.values end
+        local list = {same}
+        for _, value in ipairs(field.values) do
+            if value ~= same then list[#list + 1] = value end
+        end
+        return list
+    end
+end
+
+local function listed_domains(spec)
+    local domains = {}
+    for level, field in ipairs(spec.fields) do
+        domains[level] = listed(field)
+    end
+    return domains
+end
+
+-- Why the candidates of `domains` are all illegal: the rule that rejected the one which came furthest,
+-- the first of those. `use` (knob → value) is tried first.
+local function closest(spec, domains, use)
+    local best, text = 0, nil
+    local first = {}
+    for level, domain in ipairs(domains) do
+        local value = use and use[spec.fields[level].name]
+        first[level] = value == nil and domain or function(c)
+            local list = {}
+            for _, other in ipairs(domain(c)) do
+                if other == value then table.insert(list, 1, other) else list[#list + 1] = other end
+            end
+            return list
+        end
+    end
+    search(spec, first, function() return true end, function(rule, level, c, p)
+        if level <= best then return end
+        best, text = level, ("%s: %s"):format(expr.broken(rule.e, c, p), rule.why)
+    end)
+    return text
+end
+
+-- ---- validation that needs the plan ----
+
+-- Names of rules that are no field must be integers of the plan; p is any candidate's.
+local function check_plan_names(spec, x, p)
+    local known = {}
+    for name, value in sorted(p) do
+        if math.type(value) == "integer" then known[#known + 1] = name end
+    end
+    for _, field in ipairs(spec.fields) do
+        if field.role ~= "launch axis" then known[#known + 1] = field.name end
+        for _, part in ipairs(field.parts or {}) do known[#known + 1] = part end
+    end
+    for _, rule in ipairs(spec.rules) do
+        for _, node in ipairs(rule.own and rule.plan or {}) do
+            if math.type(rawget(p, node.name)) ~= "integer" then
+                x:fail({line = rule.e.line, col = rule.e.start + node.at - 1},
+                    "rule: neither an axis, a knob nor a number of the plan: '%s'%s", node.name,
+                    common.did_you_mean(node.name, known))
+            end
+        end
+    end
+end
+
+-- The first candidate that breaks no rule of axes and knobs alone, and its plan.
+local function sample(spec)
+    local plan_level, found, plan = #spec.fields + 1, nil, nil
+    local rules = spec.rules
+    spec.rules = {}
+    for _, rule in ipairs(rules) do
+        if rule.level < plan_level then spec.rules[#spec.rules + 1] = rule end
+    end
+    search(spec, listed_domains(spec), function(c, p)
+        found, plan = c, p
+        return true
+    end)
+    spec.rules = rules
+    return found, plan
+end
+
+-- Each value that this file lists must be legal in some candidate.
+function M.check_values(spec, x)
+    for level, field in ipairs(spec.fields) do
+        for i, value in ipairs(field.role ~= "launch axis" and field.places and field.values or {}) do
+            local domains = listed_domains(spec)
+            domains[level] = just({value})
+            if not search(spec, domains, function() return true end) then
+                x:fail(field.places[i], "%s: %s can never be used: %s", field.name,
+                    common.value_text(value), closest(spec, domains))
+            end
+        end
+    end
+end
+
+local function count(spec)
+    local n = 1
+    for _, field in ipairs(spec.fields) do
+        if field.role == "knob" then n = math.min(n * #field.values, most_candidates + 1) end
+    end
+    return n
+end
+
+-- The second half of reading a spec: x collects the errors. Values are checked for a user's file.
+function M.check(spec, x)
+    if count(spec) > most_candidates then
+        return x:fail({line = 1, col = 1}, "tune: more than %d combinations", most_candidates)
+    end
+    local c, p = sample(spec)
+    if p then check_plan_names(spec, x, p) end
+    if #x.errors > 0 then return end
+    for _, item in ipairs(spec.generated) do
+        local found, why = M.parse_as(spec, item.name)
+        why = why or M.illegal(spec, found)
+        if why then x:fail(item.place, "generated: %s", why) end
+    end
+end
+
+-- ---- names ----
+
+local function short_text(field, value)
+    if field.kind == "word" then return field.short[value] end
+    if field.kind == "int" then return field.short .. value end
+    local texts = {}
+    for i, short in ipairs(field.short) do texts[i] = short .. value[i] end
+    return table.concat(texts)
+end
+
+local function in_name(field, c)
+    return field.role ~= "launch axis" and not (field.follow and c[field.name] == c[field.follow])
+end
+
+function M.name(spec, c)
+    local parts = {spec.name}
+    for _, field in ipairs(spec.fields) do
+        if in_name(field, c) then parts[#parts + 1] = short_text(field, c[field.name]) end
+    end
+    return table.concat(parts, "_")
+end
+
+-- The value that a part of a name stands for; nil if it isn't of the field's form at all.
+local function read_part(field, text)
+    if field.kind == "word" then
+        for _, word in ipairs(field.values) do
+            if field.short[word] == text then return word end
+        end
+    elseif field.kind == "int" then
+        local digits = text:match("^" .. field.short .. "(%d+)$")
+        return digits and #digits < 10 and common.allowed(field, math.tointeger(tonumber(digits))) or nil
+    else
+        for _, value in ipairs(field.values) do
+            if short_text(field, value) == text then return value end
+        end
+    end
+end
+
+local function values_in_names(field)
+    if field.range then return field.short .. "N, " .. common.values_text(field) end
+    local texts = {}
+    for i, value in ipairs(field.values) do texts[i] = short_text(field, value) end
+    return table.concat(texts, ", ")
+end
+
+-- The candidate that a name of this spec stands for, or nil and why there is none.
+function M.parse_as(spec, name)
+    local parts, i, c = {}, 1, new(spec)
+    for part in name:sub(#spec.name + 2):gmatch("[^_]+") do parts[#parts + 1] = part end
+    for _, field in ipairs(spec.fields) do
+        local value = field.role ~= "launch axis" and read_part(field, parts[i] or "")
+        if value then
+            i = i + 1
+        elseif value == nil and field.follow then
+            value = common.allowed(field, c[field.follow])
+        end
+        if value == nil then
+            return nil, ("%s: expected %s (%s), got '%s'"):format(name, field.name,
+                values_in_names(field), parts[i] or "")
+        end
+        if value then give(c, field, value) end
+    end
+    if parts[i] then return nil, ("%s: '%s' is more than a name has"):format(name, parts[i]) end
+    if M.name(spec, c) ~= name then
+        return nil, ("%s: the name is written %s"):format(name, M.name(spec, c))
+    end
+    return c
+end
+
+-- Why a candidate is illegal, or nil and its plan.
+function M.illegal(spec, c)
+    local p
+    for level = 1, #spec.fields + 1 do
+        if level > #spec.fields then p = M.plan(spec, c) end
+        local rule = broken(spec, level, c, p)
+        if rule then
+            return ("%s: no such kernel: %s: %s"):format(M.name(spec, c), expr.broken(rule.e, c, p), rule.why)
+        end
+    end
+    return nil, p
+end
+
+-- The spec and the legal candidate of a name, and its plan.
+function M.find(specs, name)
+    local best
+    for _, spec in ipairs(specs) do
+        if name:sub(1, #spec.name + 1) == spec.name .. "_" and (not best or #spec.name > #best.name) then
+            best = spec
+        end
+    end
+    if not best then
+        local names = {}
+        for i, spec in ipairs(specs) do names[i] = spec.name end
+        common.raise(common.EINVAL, "%s: no kernel's name: it begins with %s and a '_'", name,
+            table.concat(names, " or "))
+    end
+    local c, why = M.parse_as(best, name)
+    if not c then common.raise(common.EINVAL, "%s", why) end
+    local illegal, p = M.illegal(best, c)
+    if illegal then common.raise(common.EINVAL, "%s", illegal) end
+    return best, c, p
+end
+
+-- ---- problems ----
+
+-- The problem's words as values; its variant's spec.
+local function read_words(specs, text)
+    local values = {}
+    for key, value in problem(text):gmatch("(%S+)=(%S+)") do
+        values[key] = math.tointeger(tonumber(value)) or value
+    end
+    local spec = specs.by[values.variant]
+    if not spec then
+        local names = {}
+        for i, one in ipairs(specs) do names[i] = one.name end
+        common.raise(common.EINVAL, "variant: no spec '%s'; there is %s%s", values.variant,
+            table.concat(names, ", "), common.did_you_mean(values.variant, names))
+    end
+    return spec, values
+end
+
+local function refuse_value(spec, field, value)
+    local near = ""
+    if field.kind == "word" then
+        near = common.did_you_mean(value, field.values)
+    elseif field.range and value >= field.range.from and value <= field.range.to then
+        local r = field.range
+        near = ("; the next above is %d"):format(r.from + (value - r.from + r.step - 1) // r.step * r.step)
+    end
+    common.raise(common.EINVAL, "%s=%s: %s takes %s%s", field.name, value, spec.name,
+        common.values_text(field), near)
+end
+
+local function problem_domains(spec, values)
+    local domains = {}
+    for level, field in ipairs(spec.fields) do
+        if field.role == "knob" then
+            domains[level] = just(field.values)
+        else
+            if common.allowed(field, values[field.name]) == nil then
+                refuse_value(spec, field, values[field.name])
+            end
+            domains[level] = just({values[field.name]})
+        end
+    end
+    return domains
+end
+
+-- The first preference that holds; for a candidate alone, which has neither sizes nor launch axes,
+-- those that ask for them don't.
+local function preference(spec, values, is_problem)
+    for _, rule in ipairs(spec.prefer) do
+        if (is_problem or not rule.asks_more) and (not rule.e or rule.e.holds(values)) then return rule end
+    end
+end
+
+local function distance(spec, c, rule)
+    local n = 0
+    for _, pair in ipairs(rule and rule.use or {}) do
+        local field = spec.by[pair.name]
+        if field and c[pair.name] ~= pair.value then n = n + 1 end
+    end
+    return n
+end
+
+-- Who chose a candidate, as the launch record's and the user's line.
+local function chooser(spec, rule, n)
+    if not rule then return ("order of %s"):format(spec.path) end
+    local when = rule.e and " " .. rule.e.text or ""
+    local differs = n > 0 and (", but for %d of its values"):format(n) or ""
+    return ("prefer %s%s%s"):format(rule.place, when:sub(1, 120), differs)
+end
+
+-- The names of a problem's candidates, best first; the preferred one's spec, rule and distance.
+function M.list(specs, text)
+    local spec, values = read_words(specs, text)
+    local domains = problem_domains(spec, values)
+    local rule = preference(spec, values, true)
+    local by_distance = {}
+    for d = 0, #spec.fields do by_distance[d] = {} end
+    search(spec, domains, function(c)
+        local list = by_distance[distance(spec, c, rule)]
+        list[#list + 1] = M.name(spec, c)
+    end)
+    local names, best = {}, nil
+    for d = 0, #spec.fields do
+        for _, name in ipairs(by_distance[d]) do
+            names[#names + 1] = name
+            best = best or d
+        end
+    end
+    if not best then
+        common.raise(common.EINVAL, "%s has no kernel for this problem: %s", spec.name,
+            closest(spec, domains, rule and rule.use))
+    end
+    return names, {spec = spec, rule = rule, by = chooser(spec, rule, best)}
+end
+
+-- ---- what is made of a candidate ----
+
+-- Launch numbers: the preference's, else the first listed.
+local function launch_numbers(spec, c, rule)
+    for _, number in ipairs(spec.launch) do
+        local value = rule and rule.use[number.name]
+        c[number.name] = value == nil and number.values[1] or value
+    end
+end
+
+-- The launch record; `choice` is M.list's second result, or nil for a name that was given.
+function M.record(spec, c, p, choice)
+    local name = M.name(spec, c)
+    launch_numbers(spec, c, choice and choice.rule or not choice and preference(spec, c) or nil)
+    local lines = {"choice " .. name, "by " .. (choice and choice.by or "name given")}
+    for _, line in ipairs(family(spec.family).launch(c, p, name)) do lines[#lines + 1] = line end
+    return table.concat(lines, "\n") .. "\n"
+end
+
+-- The names a template sees: candidate, plan, what the family's render adds, `name`.
+function M.environment(spec, c, p)
+    local render = rawget(family(spec.family), "render")
+    local more, own = render and render(c, p) or {}, {name = M.name(spec, c)}
+    return setmetatable({}, {
+        __index = function(_, key)
+            for _, from in ipairs({own, more, p, c, M.base}) do
+                local value = rawget(from, key)
+                if value ~= nil then return value end
+            end
+        end,
+    })
+end
+
+-- Lines {part of the name, field, value}, for explain.
+function M.name_parts(spec, c)
+    local lines = {{spec.name, "family " .. spec.family .. ", " .. spec.path}}
+    for _, field in ipairs(spec.fields) do
+        if in_name(field, c) then
+            lines[#lines + 1] = {short_text(field, c[field.name]),
+                field.name .. " " .. common.value_text(c[field.name])}
+        end
+    end
+    return lines
+end
+
+M.search, M.listed_domains = search, listed_domains
+
+return M

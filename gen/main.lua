@@ -1,0 +1,158 @@
+-- main.lua - the generator's verbs: one question, one text.
+-- SPDX-License-Identifier: BSD-3-Clause
+
+local pairs = pairs
+
+-- Iterates over a table in the order of its keys, which must be all numbers or all strings. There is no
+-- other way to do so: the order of pairs and next changes from run to run.
+function sorted(t)
+    local keys, i = {}, 0
+    for key in pairs(t) do keys[#keys + 1] = key end
+    table.sort(keys)
+    return function()
+        i = i + 1
+        if keys[i] ~= nil then return keys[i], t[keys[i]] end
+    end
+end
+_G.pairs, _G.next = nil, nil
+
+local common = require "common"
+common.strict(_G, "the generator")
+local candidate = require "candidate"
+local cover = require "cover"
+local schema = require "schema"
+local template = require "template"
+
+local word_list = words()
+local specs = {by = {}} -- in the order of reading
+local rendered = {} -- name → {text, map}: source and linemap ask for the same one
+
+local function lines(list)
+    return #list == 0 and "" or table.concat(list, "\n") .. "\n"
+end
+
+-- A user's file may take the place of a family: so specs/fwd.yaml can be checked while it is edited.
+local function add(path, text, is_users)
+    local spec, x = schema.read(path, text, specs)
+    if #x.errors == 0 then candidate.check(spec, x) end
+    if #x.errors == 0 and is_users then candidate.check_values(spec, x) end
+    x:finish()
+    local at = #specs + 1
+    for i, old in ipairs(specs) do
+        if old.name == spec.name then at = i end
+    end
+    specs[at], specs.by[spec.name] = spec, spec
+    rendered = {}
+end
+
+local function render(name)
+    if not rendered[name] then
+        local spec, c, p = candidate.find(specs, name)
+        local path = "templates/" .. spec.family .. ".cu.in"
+        local text, map = template.render(path, read, candidate.environment(spec, c, p))
+        rendered[name] = {text = text, map = map}
+    end
+    return rendered[name]
+end
+
+local function is_problem(text) return text:find("=", 1, true) or text == "" end
+
+local function choose(text)
+    local names, choice = candidate.list(specs, text)
+    local spec, c, p = candidate.find(specs, names[1])
+    return spec, c, p, choice
+end
+
+local function columns(rows)
+    local width, out = 0, {}
+    for _, row in ipairs(rows) do width = math.max(width, #row[1]) end
+    for i, row in ipairs(rows) do
+        out[i] = "  " .. row[1] .. (" "):rep(width - #row[1] + 2) .. row[2]
+    end
+    return table.concat(out, "\n")
+end
+
+local function explain(arg)
+    local spec, c, p, choice
+    if is_problem(arg) then
+        spec, c, p, choice = choose(arg)
+    else
+        spec, c, p = candidate.find(specs, arg)
+    end
+    local plan = {}
+    for name, value in sorted(p) do
+        if type(value) ~= "table" then plan[#plan + 1] = {name, tostring(value)} end
+    end
+    local by = choice and choice.by or "name given"
+    return ("%s\n%s\nkernel\n%s\nplan\n%s\nchosen by\n  %s\n"):format(candidate.name(spec, c),
+        columns(candidate.name_parts(spec, c)), columns(candidate.family(spec.family).explain(c, p)),
+        columns(plan), by)
+end
+
+local function header(arg)
+    local folder, names = "templates/device/", {}
+    for i, path in ipairs(files(folder)) do names[i] = path:sub(#folder + 1) end
+    if arg == "" then return lines(names) end
+    return read(folder .. arg) or common.raise(common.EINVAL, "header: there is no '%s'%s", arg,
+        common.did_you_mean(arg, names))
+end
+
+-- Applies f(spec, out) to the family's own specs, and gives the lines of out.
+local function gathered(f)
+    local out = {}
+    for _, spec in ipairs(specs) do f(spec, out) end
+    return lines(out)
+end
+
+-- Renders one candidate of each spec: the first of those that are committed, else the first legal one.
+local function check_one(spec)
+    local name = spec.generated[1] and spec.generated[1].name
+    if not name then
+        candidate.search(spec, candidate.listed_domains(spec), function(c)
+            name = candidate.name(spec, c)
+            return true
+        end)
+    end
+    render(name)
+    candidate.record(candidate.find(specs, name))
+end
+
+local verbs = {
+    list = function(arg) return lines((candidate.list(specs, arg))) end,
+    choose = function(arg) return candidate.record(choose(arg)) end,
+    launch = function(arg) return candidate.record(candidate.find(specs, arg)) end,
+    source = function(arg) return render(arg).text end,
+    linemap = function(arg) return lines(render(arg).map) end,
+    explain = explain,
+    header = header,
+    check = function() return gathered(check_one) end,
+    all = function() return gathered(cover.all) end,
+    cover = function() return gathered(cover.cover) end,
+    generated = function()
+        return gathered(function(spec, out)
+            for _, item in ipairs(spec.generated) do out[#out + 1] = item.name end
+        end)
+    end,
+    words = function()
+        local out = {}
+        for i, w in ipairs(word_list) do
+            out[i] = ("%s %s %s %s"):format(w.name, w.kind, w.initial == "" and "-" or w.initial, w.what)
+        end
+        return lines(out)
+    end,
+}
+
+schema.learn(word_list)
+for _, path in ipairs(files("specs/")) do add(path, read(path), false) end
+
+-- call(verb, arg) → text; call("spec", path, text) adds a user's file.
+return function(verb, arg, text)
+    if verb == "spec" then return add(arg, text, true) end
+    local known = {}
+    for name in sorted(verbs) do known[#known + 1] = name end
+    if not rawget(verbs, verb) then
+        common.raise(common.EINVAL, "generator: unknown verb '%s'%s", verb,
+            common.did_you_mean(verb, known))
+    end
+    return verbs[verb](arg)
+end
