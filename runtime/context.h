@@ -1,9 +1,50 @@
-/* context.h - what the command needs of a context beyond warploom.h.
+/* context.h - one device: its CUDA context, kernels made so far, scratch; and what the command
+   needs beyond warploom.h.
    SPDX-License-Identifier: BSD-3-Clause */
 #ifndef WL_CONTEXT_H
 #define WL_CONTEXT_H
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "kernel.h"
+
+#define WL_BUCKETS 256 /* of the table */
+#define WL_SEEN 256    /* addresses known to be on the context's device */
+
+/* What is in the table: the caller's own struct begins with it. Nodes are never changed or freed
+   before wl_close, so that readers need no lock. */
+typedef struct wl_node {
+    struct wl_node *next;
+} wl_node;
+
+struct wl_context {
+    const wl_driver *driver;
+    wl_device device;
+    CUcontext cuda;
+    bool primary; /* we retained the device's primary context */
+    CUdeviceptr pool;
+    atomic_uint next_slot;
+    atomic_uintptr_t seen[WL_SEEN];
+    _Atomic(wl_node *) table[WL_BUCKETS];
+    pthread_mutex_t lock; /* tools, loader, writing the table: one thread makes a kernel, others wait */
+    wl_tools *tools;
+    wl_loader *loader;
+    void (*log)(void *user, const char *message);
+    void *log_user;
+    char *logged; /* the last trouble told to log */
+};
+
+/* Makes the context's CUDA context current; returns the caller's, for leave. */
+CUcontext wl_context_enter(const wl_context *ctx);
+void wl_context_leave(const wl_context *ctx, CUcontext old);
+/* EINVAL unless the address is memory of the context's device. */
+wl_status wl_context_owns(wl_context *ctx, const char *name, const void *address);
+/* WL_MAX_SCRATCH zeroed bytes of the device for one call, which must leave them zero. */
+CUdeviceptr wl_context_scratch(wl_context *ctx);
+/* Record and loaded kernels; *layer as in wl_made. Under the lock. */
+wl_status wl_context_load(wl_context *ctx, const wl_request *request, wl_launch *launch,
+                          const char **layer, CUkernel kernels[WL_MAX_KERNELS]);
 
 const wl_driver *wl_context_driver(const wl_context *ctx);
 const wl_device *wl_context_device(const wl_context *ctx);

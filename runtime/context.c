@@ -1,0 +1,180 @@
+/* context.c - opens and closes a context; finds its device; loads kernels; hands out scratch.
+   SPDX-License-Identifier: BSD-3-Clause */
+#include "context.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SLOTS 4096 /* of scratch: as many launches may be in flight before one is used again */
+
+static wl_status check(const wl_driver *driver, CUresult result, const char *what) {
+    return result ? wl_driver_fail(driver, result, what) : WL_OK;
+}
+
+CUcontext wl_context_enter(const wl_context *ctx) {
+    CUcontext old = NULL;
+    ctx->driver->cuCtxGetCurrent(&old);
+    if (old != ctx->cuda) ctx->driver->cuCtxSetCurrent(ctx->cuda);
+    return old;
+}
+
+void wl_context_leave(const wl_context *ctx, CUcontext old) {
+    if (old != ctx->cuda) ctx->driver->cuCtxSetCurrent(old);
+}
+
+/* The current CUDA context and its device, else device 0's primary context. */
+static wl_status find_device(wl_context *ctx) {
+    const wl_driver *d = ctx->driver;
+    CUdevice device = 0; /* a CUdevice is its ordinal */
+    wl_status status = check(d, d->cuCtxGetCurrent(&ctx->cuda), "cuCtxGetCurrent");
+    if (!status && ctx->cuda) status = check(d, d->cuCtxGetDevice(&device), "cuCtxGetDevice");
+    if (!status) status = wl_driver_device(d, device, &ctx->device);
+    if (status || ctx->cuda) return status;
+    status = check(d, d->cuDevicePrimaryCtxRetain(&ctx->cuda, device), "cuDevicePrimaryCtxRetain");
+    ctx->primary = !status;
+    return status;
+}
+
+static wl_status make_pool(wl_context *ctx) {
+    const wl_driver *d = ctx->driver;
+    size_t bytes = SLOTS * WL_MAX_SCRATCH;
+    CUcontext old = wl_context_enter(ctx);
+    wl_status status = check(d, d->cuMemAlloc_v2(&ctx->pool, bytes), "cuMemAlloc");
+    if (!status) status = check(d, d->cuMemsetD8_v2(ctx->pool, 0, bytes), "cuMemsetD8");
+    if (!status) status = check(d, d->cuStreamSynchronize(NULL), "cuStreamSynchronize");
+    wl_context_leave(ctx, old);
+    return status;
+}
+
+wl_status wl_open(wl_context **out, const wl_options *options) {
+    clear_message();
+    if (!out) return fail(WL_EINVAL, "out is NULL");
+    *out = NULL;
+    wl_context *ctx = wl_alloc(sizeof *ctx);
+    pthread_mutex_init(&ctx->lock, NULL);
+    wl_status status = wl_tools_open(&ctx->tools, options);
+    if (!status) status = wl_driver_get(&ctx->driver);
+    if (!status) status = find_device(ctx);
+    if (!status) status = make_pool(ctx);
+    if (!status) wl_loader_open(&ctx->loader, ctx->driver, &ctx->device);
+    if (options && !status) {
+        ctx->log = options->log;
+        ctx->log_user = options->log_user;
+    }
+    if (status)
+        wl_close(ctx);
+    else
+        *out = ctx;
+    return status;
+}
+
+static void close_device(wl_context *ctx) {
+    CUcontext old = wl_context_enter(ctx);
+    wl_loader_close(ctx->loader);
+    if (ctx->pool) ctx->driver->cuMemFree_v2(ctx->pool);
+    wl_context_leave(ctx, old);
+    if (ctx->primary) ctx->driver->cuDevicePrimaryCtxRelease_v2(ctx->device.id);
+}
+
+void wl_close(wl_context *ctx) {
+    if (!ctx) return;
+    if (ctx->cuda) close_device(ctx);
+    for (int i = 0; i < WL_BUCKETS; i++)
+        for (wl_node *node = atomic_load(&ctx->table[i]), *next; node; node = next) {
+            next = node->next;
+            free(node);
+        }
+    wl_tools_close(ctx->tools);
+    pthread_mutex_destroy(&ctx->lock);
+    free(ctx->logged);
+    free(ctx);
+}
+
+/* Asks the driver only when an address is new: its answer takes a good part of a launch's time. */
+wl_status wl_context_owns(wl_context *ctx, const char *name, const void *data) {
+    uintptr_t address = (uintptr_t)data;
+    atomic_uintptr_t *seen = &ctx->seen[(uint64_t)address * 0x9E3779B97F4A7C15u >> 56];
+    if (atomic_load_explicit(seen, memory_order_relaxed) == address) return WL_OK;
+    int ordinal;
+    if (ctx->driver->cuPointerGetAttribute(&ordinal, 9 /* DEVICE_ORDINAL */, address))
+        return fail(WL_EINVAL, "%s = %p is not memory of a CUDA device", name, data);
+    if (ordinal != ctx->device.ordinal)
+        return fail(WL_EINVAL, "%s is on device %d, the context on device %d: open a context there",
+                    name, ordinal, ctx->device.ordinal);
+    atomic_store_explicit(seen, address, memory_order_relaxed);
+    return WL_OK;
+}
+
+/* Slots go round: the launch that had this one is SLOTS calls ago, long done. */
+CUdeviceptr wl_context_scratch(wl_context *ctx) {
+    unsigned slot = atomic_fetch_add_explicit(&ctx->next_slot, 1, memory_order_relaxed);
+    return ctx->pool + slot % SLOTS * WL_MAX_SCRATCH;
+}
+
+/* Tells the log callback about new trouble with the cache: such trouble never fails a call. */
+static void log_cache(wl_context *ctx) {
+    const char *reason = wl_cache_reason(wl_tools_cache(ctx->tools));
+    if (!ctx->log || !*reason || (ctx->logged && !strcmp(ctx->logged, reason))) return;
+    free(ctx->logged);
+    ctx->logged = wl_copy(reason);
+    ctx->log(ctx->log_user, reason);
+}
+
+static wl_status load(wl_context *ctx, const wl_request *request, wl_launch *launch,
+                      const char **layer, CUkernel *kernels) {
+    wl_made made;
+    wl_status status = wl_kernel_get(ctx->tools, request, &made);
+    log_cache(ctx);
+    if (status) return status;
+    status = wl_kernel_load(ctx->loader, &made, kernels);
+    *launch = made.launch;
+    *layer = made.layer;
+    wl_made_free(&made);
+    return status;
+}
+
+/* An image from the cache that the driver refuses is compiled anew, once. */
+wl_status wl_context_load(wl_context *ctx, const wl_request *request, wl_launch *launch,
+                          const char **layer, CUkernel kernels[WL_MAX_KERNELS]) {
+    *layer = "";
+    wl_status status = load(ctx, request, launch, layer, kernels);
+    if (!status || strcmp(*layer, "cache") || !wl_tools_jit(ctx->tools)) return status;
+    wl_request again = *request;
+    again.fresh = true;
+    clear_message();
+    return load(ctx, &again, launch, layer, kernels);
+}
+
+const wl_driver *wl_context_driver(const wl_context *ctx) {
+    return ctx->driver;
+}
+
+const wl_device *wl_context_device(const wl_context *ctx) {
+    return &ctx->device;
+}
+
+wl_tools *wl_context_tools(wl_context *ctx) {
+    return ctx->tools;
+}
+
+const char *wl_error(void) {
+    return message();
+}
+
+const char *wl_status_text(wl_status status) {
+    static const struct {
+        wl_status status;
+        const char *text;
+    } table[] = {
+#define X(name, number, text) {WL_##name, text},
+        WL_STATUS_TABLE(X)
+#undef X
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (table[i].status == status) return table[i].text;
+    return "unknown status";
+}
+
+const char *wl_version(void) {
+    return WARPLOOM_VERSION;
+}
