@@ -88,11 +88,11 @@ class Points(unittest.TestCase):
 
 class Tables(unittest.TestCase):
     def make(self, kind):
-        text = f"before\n<!-- table {kind} r.json -->\nold\n<!-- end of table -->\nafter\n"
+        text = f"before\n<!-- table {kind} r.json -->\nstale\n<!-- end of table -->\nafter\n"
         made = tables.remake(text, lambda path: {"r.json": DATA}[path])
         self.assertEqual(made, tables.remake(made, lambda path: DATA))
         self.assertTrue(made.startswith("before\n<!-- table") and made.endswith("-->\nafter\n"))
-        self.assertNotIn("old", made)
+        self.assertNotIn("stale", made)
         return made
 
     def test_kinds(self):

@@ -1,0 +1,133 @@
+#!/bin/sh
+# visit.sh - one visit to a GPU machine: each part under a timeout, its log in $OUT.
+# SPDX-License-Identifier: BSD-3-Clause
+#
+#   tests/gpu/visit.sh PART…     parts: doctor quick full knobs names sanitize offline bench pick
+#   tests/gpu/visit.sh fill      without a GPU: makes the cache that `offline` is served from
+#
+# build/ is used as it is: nothing is compiled with a C compiler here. Variables: OUT (logs; else
+# build/gpu), NAMES (a file of candidates, of `names` and `pick`), POINTS, PEERS and BUDGET (points,
+# peers and seconds of `bench` and `pick`), NAME (of the results file), COMMIT (named in it), EXTRA
+# (more options of the part's program).
+# shellcheck disable=SC2086
+cd "$(dirname "$0")/../.." || exit 1
+B=$(cd "${BUILD:-build}" && pwd) || exit 1
+OUT=${OUT:-$B/gpu}
+mkdir -p "$OUT"
+export BUILD="$B" PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+export WARPLOOM_CACHE_DIR="${WARPLOOM_CACHE_DIR:-$B/gpu/cache}"
+OFFLINE=$B/offline-cache
+failed=
+
+# step NAME SECONDS COMMAND…: runs it, keeps the log, notes a failure, shows the end of the log.
+step() {
+    name=$1 seconds=$2
+    shift 2
+    echo "== $name: $*" >>"$OUT/$log.log"
+    begin=$(date +%s)
+    timeout -k 5 "$seconds" "$@" >"$OUT/step" 2>&1 </dev/null
+    rc=$?
+    cat "$OUT/step" >>"$OUT/$log.log"
+    tail -n "${LINES_SHOWN:-40}" "$OUT/step"
+    rm -f "$OUT/step"
+    echo "== $name: exit $rc, $(($(date +%s) - begin)) s" | tee -a "$OUT/$log.log"
+    [ $rc = 0 ] || failed="$failed $name($rc)"
+    return $rc
+}
+
+# Small problems that hold every shape of trouble: cut tiles, grouped heads, dead rows, panels.
+SMALL="head_dim=64 dtype=bf16 mask=causal layout=bshd batch=2 heads=2 seq_q=200 seq_k=333
+head_dim=128 dtype=bf16 mask=none layout=bhsd heads=2 kv_heads=1 seq_q=333 seq_k=520
+head_dim=128 dtype=fp16 mask=causal layout=bshd batch=2 heads=2 seq_q=400 seq_k=150
+head_dim=256 dtype=bf16 mask=causal layout=bshd heads=2 seq_q=260
+head_dim=192 head_dim_v=128 dtype=bf16 mask=none layout=bshd heads=2 seq_q=130 seq_k=200
+head_dim=80 dtype=bf16 mask=causal layout=bshd heads=3 seq_q=200"
+
+doctor() {
+    step libraries 20 sh -c "ldd $B/warploom $B/libwarploom.so $B/libwarploom-gen.so | \
+        grep 'not found' && exit 1; ls -l $B/warploom"
+    step doctor 60 "$B/warploom" doctor
+    step gpu 30 nvidia-smi --query-gpu=name,driver_version,clocks.sm,power.draw --format=csv
+}
+
+# each COMMAND: runs it with a number and the words of each small problem.
+each() {
+    i=0
+    while read -r problem; do
+        i=$((i + 1))
+        # shellcheck disable=SC2086
+        "$1" $i $problem
+    done <<END
+$SMALL
+END
+}
+
+fill_one() {
+    n=$1
+    shift
+    step "fill-$n" 60 env WARPLOOM_CACHE_DIR="$OFFLINE" "$B/warploom" compile "$@"
+}
+
+# A cache made elsewhere serves: no NVRTC, no generator, JIT off, nothing written.
+offline_one() {
+    n=$1
+    shift
+    step "offline-$n" 60 env WARPLOOM_CACHE_DIR="$OFFLINE" WARPLOOM_CACHE=ro WARPLOOM_JIT=off \
+        WARPLOOM_NVRTC=/nonexistent WARPLOOM_GEN=/nonexistent \
+        "$B/warploom" run "$@" --random 1 --check
+}
+
+# racecheck's reports that no line of racecheck.expect, which gives the reasons, accounts for.
+races() {
+    grep -E 'Race reported|hazard detected' "$1" | grep -vE -f "$OUT/expect" |
+        sed -E 's/0x[0-9a-f]+/0x…/g' | sort | uniq -c
+}
+
+sanitize_one() {
+    n=$1
+    shift
+    was=$failed
+    LINES_SHOWN=4 step "$check-$n" 90 "$tool" --tool "$check" --error-exitcode 9 \
+        --log-file "$OUT/report" "$B/warploom" run "$@" --random 1 --check
+    rc=$?
+    [ -f "$OUT/report" ] || return
+    cat "$OUT/report" >>"$OUT/$log.log"
+    tail -n 3 "$OUT/report"
+    if [ "$check" = racecheck ]; then
+        found=$(races "$OUT/report")
+        [ $rc = 9 ] && failed=$was
+        [ -z "$found" ] || { echo "$found" | head; failed="$failed racecheck-$n"; }
+    fi
+    rm -f "$OUT/report"
+}
+
+sanitize() {
+    tool=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
+    grep -vE '^(#|$)' tests/gpu/racecheck.expect >"$OUT/expect"
+    for check in ${TOOLS:-memcheck initcheck synccheck racecheck}; do each sanitize_one; done
+    rm -f "$OUT/expect"
+}
+
+for part in "${@:-quick}"; do
+    log=$part
+    : >"$OUT/$log.log"
+    case $part in
+        doctor | sanitize) $part ;;
+        fill) each fill_one ;;
+        offline) [ -d "$OFFLINE" ] || { echo "no $OFFLINE: filled here"; each fill_one; }
+            each offline_one ;;
+        quick) step quick 280 python3 tests/gpu/check.py --quick $EXTRA ;;
+        full) step full 570 python3 tests/gpu/check.py $EXTRA ;;
+        knobs) step knobs 570 python3 tests/gpu/check.py --no-table --knobs $EXTRA ;;
+        names) step names 570 python3 tests/gpu/check.py --no-table --names "$NAMES" $EXTRA ;;
+        bench) step bench 590 python3 tests/bench/bench.py --points "${POINTS:-36,24}" \
+            --peers "${PEERS:-cudnn,fa2,fa3}" --seconds "${BUDGET:-480}" \
+            --out "$OUT/${NAME:-h200}.json" $EXTRA ;;
+        pick) step pick 590 python3 tests/bench/bench.py --candidates "$NAMES" \
+            --points "${POINTS:-36}" --peers "${PEERS:-cudnn,fa3}" \
+            --seconds "${BUDGET:-480}" --out "$OUT/${NAME:-pick}.json" $EXTRA ;;
+        *) echo "visit.sh: no part $part" >&2; exit 2 ;;
+    esac
+done
+if [ -n "$failed" ]; then echo "FAILED:$failed"; exit 1; fi
+echo "all parts passed"
