@@ -304,7 +304,8 @@ static void ptx_place(const job *j, long number, wl_buf *out) {
         file = strtol(at + 4, &rest, 10);
         source = number_after(rest);
     }
-    if (file) place(j->in, ptx_file(j->ptx.data, file), source, out);
+    span name = ptx_file(j->ptx.data, file);
+    if (name.size) place(j->in, name, source, out);
 }
 
 /* ptxas names lines of the PTX (`ptxas …, line N; error : MESSAGE`) or none. */
