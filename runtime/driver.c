@@ -64,8 +64,8 @@ static bool is_device_trouble(CUresult result) {
 
 wl_status wl_driver_fail(const wl_driver *drv, CUresult result, const char *call) {
     const char *name = NULL, *text = NULL;
-    drv->cuGetErrorName(result, &name);
-    drv->cuGetErrorString(result, &text);
+    if (drv->cuGetErrorName(result, &name)) name = NULL;
+    if (drv->cuGetErrorString(result, &text)) text = NULL;
     char number[32];
     snprintf(number, sizeof number, "error %d", result);
     return fail(is_device_trouble(result) ? WL_EDEVICE : WL_EFAIL, "%s: %s (%s)", call,
