@@ -21,7 +21,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [HERE, os.path.join(ROOT, "tests", "gpu"), os.path.join(ROOT, "runtime", "python")]
 import points as table  # noqa: E402
 from cases import parse as parse_name  # noqa: E402
-from prepare import cache_folder, command, compile_all  # noqa: E402
+from prepare import cache_folder, chosen, compile_all  # noqa: E402
 
 NORM_LIMIT = {"bf16": 2.4e-3, "fp16": 4e-4}   # as in check.py
 PEER_LIMIT = 1e-2                             # a peer that computes something else is left out
@@ -53,13 +53,6 @@ def norm_error(o, q, k, v, point):
     return (error / norm) ** 0.5
 
 
-def choice(point):
-    """The name of the kernel that a call of this point uses."""
-    done = command("list", *point.problem.split(), "--json")
-    rows = json.loads(done.stdout) if done.returncode == 0 else []
-    return rows[0]["name"] if rows else "?"
-
-
 def entries(path):
     """Lines of --candidates: a candidate's name, or variant=NAME of a spec in WARPLOOM_SPECS."""
     with open(path) as f:
@@ -79,22 +72,15 @@ def force(entry):
 
 
 def prepare(points, args):
-    """Compiles beforehand what will be timed; returns what failed."""
+    """Compiles beforehand what will be timed; returns {name: why there is no kernel}."""
     if args.candidates:
-        wave = {}
-        for entry in args.entries:
-            for point in (p for p in points if fits(entry, p)):
-                if entry.startswith("variant="):
-                    wave[entry, point] = f"{entry} {point.problem}"
-                else:
-                    wave[entry] = entry
-        return compile_all([wave], args.jobs, args.compile_seconds)
-    first = {}
-    for p in points:
-        first.setdefault((p.d, p.dv, p.dtype, p.mask), p)
-    rest = [p for p in points if p not in first.values()]
-    return compile_all([{p: p.problem for p in wave} for wave in (first.values(), rest)],
-                       args.jobs, args.compile_seconds)
+        names = [e for e in args.entries if not e.startswith("variant=")
+                 and any(fits(e, p) for p in points)]
+        names += [chosen(f"{e} {p.problem}") for e in args.entries if e.startswith("variant=")
+                  for p in points]
+    else:
+        names = [chosen(p.problem) for p in points]
+    return compile_all(filter(None, names), args.jobs, args.compile_seconds)
 
 
 def our_calls(point, args, q, k, v, failed):
@@ -104,9 +90,8 @@ def our_calls(point, args, q, k, v, failed):
         return {"ours": contenders.ours(q, k, v, point)}
     calls = {}
     for entry in (e for e in args.entries if fits(e, point)):
-        if entry in failed or (entry, point) in failed:
-            continue
-        calls[entry] = contenders.ours(q, k, v, point, **force(entry))
+        if entry not in failed:
+            calls[entry] = contenders.ours(q, k, v, point, **force(entry))
     return calls
 
 
@@ -142,7 +127,7 @@ def measure(point, args, fa3_function, failed, clock):
 
 def row_of(point, times):
     us, noise, mhz = times["ours"]
-    return {"problem": point.problem, "name": choice(point), "ours_us": round(us, 2),
+    return {"problem": point.problem, "name": chosen(point.problem), "ours_us": round(us, 2),
             "peers": {n: round(t[0], 2) for n, t in times.items() if n != "ours"},
             "tflops": round(point.flops / us / 1e6, 1), "noise": round(noise, 4),
             "clock_mhz": mhz}

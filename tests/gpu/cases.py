@@ -100,6 +100,12 @@ class Case:
                   f"seq_k={self.sk}"]
         return " ".join(words)
 
+    @property
+    def bucket(self):
+        """The problem with its sizes rounded up to powers of two: all that a choice depends on."""
+        sizes = ("batch", "heads", "kv_heads", "sq", "sk")
+        return replace(self, **{s: 1 << (getattr(self, s) - 1).bit_length() for s in sizes}).problem
+
     def __str__(self):
         text = (f"d{self.d}" + (f"_v{self.dv}" if self.dv != self.d else "")
                 + f"_{self.dtype}_{self.mask}_{self.view}_b{self.batch}h{self.heads}"

@@ -16,12 +16,13 @@ import os
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [HERE, os.path.join(ROOT, "runtime", "python")]
 import cases as table  # noqa: E402
-from prepare import cache_folder, command, compile_all  # noqa: E402
+from prepare import cache_folder, chosen, command, compile_all, covering_set  # noqa: E402
 
 # Norm of the error of O over the norm of O: on normal inputs, on normal inputs with so few
 # elements that chance shows, and on the others, where scores reach thousands.
@@ -31,18 +32,16 @@ LSE_LIMIT = 2e-5         # absolute; times the largest |score| of the row on oth
 ENOUGH = 2048            # elements of O that make a norm a statistic
 CASE_SECONDS = 90        # longer: the kernel hangs
 
-# Problems whose candidates are sampled by --knobs so that each knob's each value occurs.
+# Problems at which each knob's each value is forced, beside the generator's covering set.
 KNOB_PROBLEMS = [f"head_dim={d} dtype=bf16 mask={m} layout=bshd heads=16 seq_q=4096"
                  for d in (64, 128, 256) for m in table.MASKS] + [
     "head_dim=128 dtype=fp16 mask=causal layout=bshd heads=16 seq_q=4096",
     "head_dim=80 dtype=bf16 mask=none layout=bshd heads=16 seq_q=4096",
-    "head_dim=192 head_dim_v=128 dtype=bf16 mask=causal layout=bshd heads=16 seq_q=4096",
-    "head_dim=16 dtype=fp16 mask=none layout=bshd heads=16 seq_q=4096"]
+    "head_dim=192 head_dim_v=128 dtype=bf16 mask=causal layout=bshd heads=16 seq_q=4096"]
 
 
 def knob_names():
-    """Candidates that cover every knob value of KNOB_PROBLEMS."""
-    names = []
+    names = covering_set()
     for problem in KNOB_PROBLEMS:
         done = command("list", *problem.split(), "--json")
         if done.returncode:
@@ -51,26 +50,14 @@ def knob_names():
     return names
 
 
-def bucket(case):
-    """What a choice may depend on: sizes count by their next power of two."""
-    if case.kernel:
-        return case.kernel
-    sizes = (case.batch, case.heads, case.kv_heads, case.sq, case.sk)
-    return (case.d, case.dv, case.dtype, case.mask, case.layout, case.variant,
-            *((n - 1).bit_length() for n in sizes))
-
-
-def waves(cases):
-    """What must be compiled: one problem of each set of kernels first, so that no two processes
-    compile the same one; then the problems whose sizes may choose another."""
-    first, rest = {}, {}
-    for case in cases:
-        kernels = (case.d, case.dv, case.dtype, case.mask, case.kernel, case.variant)
-        first.setdefault(kernels, case)
-        rest.setdefault(bucket(case), case)
-    firsts = {bucket(case): case for case in first.values()}
-    return [{key: case.kernel or case.problem for key, case in firsts.items()},
-            {key: case.problem for key, case in rest.items() if key not in firsts}]
+def prepare(cases, args):
+    """Compiles all kernels that the cases need; returns {case: why it has none}."""
+    problems = {c.bucket: c for c in cases if not c.kernel}
+    with ThreadPoolExecutor(args.jobs) as pool:
+        names = dict(zip(problems, pool.map(chosen, problems)))
+    name_of = {c: c.kernel or names[c.bucket] for c in cases}
+    failed = compile_all((n for n in name_of.values() if n), args.jobs, args.compile_seconds)
+    return {c: failed[n] for c, n in name_of.items() if n in failed}
 
 
 def launch(case, t):
@@ -216,21 +203,23 @@ def guarded(name, totals, function):
 
 def options():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument("--quick", action="store_true", help="about 80 cases")
+    p.add_argument("--quick", action="store_true", help="about 80 cases of the table alone")
+    p.add_argument("--table", action="store_true", help="the table, no forced candidates")
+    p.add_argument("--knobs", action="store_true", help="forced candidates alone")
+    p.add_argument("--names", help="a file of candidates to force, one a line, alone")
     p.add_argument("--only", default="", help="cases whose text holds this")
-    p.add_argument("--names", help="a file of candidate names to force, one a line")
-    p.add_argument("--knobs", action="store_true", help="force candidates of every knob value")
-    p.add_argument("--no-table", action="store_true", help="forced candidates alone")
+    p.add_argument("--small", action="store_true", help="leave out what is large")
     p.add_argument("--no-prepare", action="store_true", help="compile in this process")
-    p.add_argument("--small", action="store_true", help="leave out the large cases (sanitizer)")
     p.add_argument("--jobs", type=int, default=os.cpu_count())
     p.add_argument("--compile-seconds", type=float, default=300)
     return p.parse_args()
 
 
 def chosen_cases(args):
-    cases = [] if args.no_table else table.quick() if args.quick else table.table()
-    names = knob_names() if args.knobs else []
+    """The table and the forced candidates, or the part that is asked for."""
+    every = not (args.quick or args.table or args.knobs or args.names)
+    cases = table.quick() if args.quick else table.table() if args.table or every else []
+    names = knob_names() if args.knobs or every else []
     if args.names:
         with open(args.names) as f:
             names += [line.split()[0] for line in f if line.strip() and line[0] != "#"]
@@ -245,18 +234,18 @@ def main():
     args = options()
     cache_folder()
     cases, totals, worst = chosen_cases(args), Totals(), {}
-    failed = {} if args.no_prepare else compile_all(waves(cases), args.jobs, args.compile_seconds)
+    failed = {} if args.no_prepare else prepare(cases, args)
     import extras
     start = time.time()
     for i, case in enumerate(cases):
-        if bucket(case) in failed:
-            totals.add(str(case), [failed[bucket(case)]])
+        if case in failed:
+            totals.add(str(case), [failed[case]])
         else:
             guarded(str(case), totals, lambda: run_case(case, worst))
         if i % 100 == 99:
             print(f"{i + 1} of {len(cases)} cases, {time.time() - start:.1f} s", flush=True)
     for name, function in extras.CHECKS:
-        if args.only in name and not args.no_table:
+        if args.only in name and not (args.knobs or args.names):
             guarded(name, totals, function)
     print("worst on normal inputs:", ", ".join(f"{k} {v:.3g}" for k, v in sorted(worst.items())))
     return totals.end()

@@ -1,5 +1,6 @@
 # prepare.py - fills the kernel cache with several processes of the command, before a run needs it.
 # SPDX-License-Identifier: BSD-3-Clause
+import ctypes
 import os
 import subprocess
 import time
@@ -22,28 +23,47 @@ def command(*words, seconds=120):
                           capture_output=True, timeout=seconds)
 
 
-def compile_all(waves, jobs, seconds):
-    """Each wave is {key: subject}, a subject being a candidate's name or a problem's words. Returns
-    {key: why it has no kernel}. What two subjects of one wave share is compiled twice: put it in
-    an earlier wave. After `seconds` the rest is given up."""
+def chosen(problem):
+    """The name of the candidate that a problem gets; "" when it gets none."""
+    done = command("explain", *problem.split())
+    return done.stdout.split("\n")[0].split()[0] if done.returncode == 0 and done.stdout else ""
+
+
+class Buffer(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("size", ctypes.c_size_t), ("room", ctypes.c_size_t)]
+
+
+def covering_set():
+    """The generator's own few candidates that hold every axis value and each pair of values."""
+    lib = ctypes.CDLL(os.path.join(build_folder(), "libwarploom-gen.so"))
+    lib.wl_gen_error.restype = ctypes.c_char_p
+    handle, out = ctypes.c_void_p(), Buffer()
+    if (lib.wl_gen_open(ctypes.byref(handle))
+            or lib.wl_gen_call(handle, b"cover", b"", ctypes.byref(out))):
+        raise RuntimeError(lib.wl_gen_error().decode())
+    return ctypes.string_at(out.data, out.size).decode().split()
+
+
+def compile_all(names, jobs, seconds):
+    """Compiles candidates into the cache. Returns {name: why there is no kernel}; after `seconds`
+    the rest is given up."""
     cache_folder()
     failed, start = {}, time.time()
 
-    def one(item):
-        key, subject = item
+    def one(name):
         if time.time() - start > seconds:
-            failed[key] = "not compiled: out of time"
+            failed[name] = "not compiled: out of time"
             return
         try:
-            done = command("compile", *subject.split())
+            done = command("compile", name)
         except subprocess.TimeoutExpired:
-            failed[key] = "compile: more than two minutes"
+            failed[name] = "compile: more than two minutes"
             return
         if done.returncode:
-            failed[key] = f"compile: {done.stderr.strip()[-400:]}"
+            failed[name] = f"compile: {done.stderr.strip()[-400:]}"
 
+    names = list(dict.fromkeys(names))
     with ThreadPoolExecutor(jobs) as pool:
-        for wave in waves:
-            list(pool.map(one, wave.items()))
-            print(f"{len(wave)} subjects compiled, {time.time() - start:.1f} s", flush=True)
+        list(pool.map(one, names))
+    print(f"{len(names)} kernels compiled, {time.time() - start:.1f} s", flush=True)
     return failed

@@ -117,9 +117,9 @@ for part in "${@:-quick}"; do
         offline) [ -d "$OFFLINE" ] || { echo "no $OFFLINE: filled here"; each fill_one; }
             each offline_one ;;
         quick) step quick 280 python3 tests/gpu/check.py --quick $EXTRA ;;
-        full) step full 570 python3 tests/gpu/check.py $EXTRA ;;
-        knobs) step knobs 570 python3 tests/gpu/check.py --no-table --knobs $EXTRA ;;
-        names) step names 570 python3 tests/gpu/check.py --no-table --names "$NAMES" $EXTRA ;;
+        full) step full 570 python3 tests/gpu/check.py --table $EXTRA ;;
+        knobs) step knobs 570 python3 tests/gpu/check.py --knobs $EXTRA ;;
+        names) step names 570 python3 tests/gpu/check.py --names "$NAMES" $EXTRA ;;
         bench) step bench 590 python3 tests/bench/bench.py --points "${POINTS:-36,24}" \
             --peers "${PEERS:-cudnn,fa2,fa3}" --seconds "${BUDGET:-480}" \
             --out "$OUT/${NAME:-h200}.json" $EXTRA ;;
