@@ -5,7 +5,7 @@ warploom=${BUILD:-build}/warploom
 problem="head_dim=128 dtype=bf16 mask=causal layout=bshd batch=1 heads=16 seq_q=4096"
 show() {
     echo "\$ warploom $*"
-    "$warploom" "$@"
+    "$warploom" "$@" || return
     echo
 }
 

@@ -231,16 +231,21 @@ wl_status cli_compile(const cli_args *args) {
     return status;
 }
 
-/* "what: meaning" lines. */
+/* A line at the margin begins a section (the first one is the name itself); below it each line is
+   "  what  meaning". */
 static void explain_cells(cli_rows *rows, char *line) {
-    char *colon = strstr(line, ": ");
-    if (colon) *colon = '\0';
-    cli_cell(rows, "%s", colon ? line : "");
-    cli_cell(rows, "%s", colon ? colon + 2 + strspn(colon + 2, " ") : line);
+    static const char *section; /* of the line before */
+    char *what = line + strspn(line, " "), *gap = strstr(what, "  ");
+    if (what == line) section = rows->n_cells ? line : "name";
+    if (what == line && rows->n_cells) return;
+    if (gap) *gap++ = '\0';
+    cli_cell(rows, "%s", section);
+    cli_cell(rows, "%s", gap ? what : "");
+    cli_cell(rows, "%s", gap ? gap + strspn(gap, " ") : what);
 }
 
 wl_status cli_explain(const cli_args *args) {
-    static const char *const column[] = {"what", "meaning", NULL};
+    static const char *const column[] = {"section", "what", "meaning", NULL};
     cli_rows rows = {.column = column};
     wl_tools *tools = NULL;
     const char *name;
@@ -252,8 +257,10 @@ wl_status cli_explain(const cli_args *args) {
     else if (!status) wl_problem_print(&problem, &subject);
     if (!status) status = wl_tools_ask(tools, "explain", subject.data, &text);
     if (!status && !args->value[OPTION_JSON]) fwrite(text.data, 1, text.size, stdout);
-    else if (!status) each_line(text.data, &rows, explain_cells);
-    if (!status && args->value[OPTION_JSON]) cli_rows_print(&rows, true, true);
+    if (!status && args->value[OPTION_JSON]) {
+        each_line(text.data, &rows, explain_cells);
+        cli_rows_print(&rows, true, true);
+    }
     wl_tools_close(tools);
     wl_buf_free(&text), wl_buf_free(&subject);
     return status;

@@ -1,0 +1,330 @@
+"""test_cli.py - the `warploom` command, as a table: arguments, exit code, exact output.
+SPDX-License-Identifier: BSD-3-Clause
+
+In a row's strings, {P} is a whole problem, {NAME} its preferred candidate, {T} the row's folder,
+{ROOT} the checkout. stdout and stderr are exact texts, patterns (re.compile) or None: anything.
+"""
+import json
+import os
+import re
+import shlex
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+P = "head_dim=64 dtype=fp16 mask=none layout=bshd seq_q=64"
+FAKE = {"WARPLOOM_LIBCUDA": "{B}/libfake_cuda.so"}
+NVRTC = {"WARPLOOM_NVRTC": "{B}/libfake_nvrtc.so"}
+NO_GPU = {"WARPLOOM_LIBCUDA": "{T}/none.so"}
+ANY = re.compile("")
+NPY = "--q {T}/q.npy --k {T}/q.npy --v {T}/q.npy -o {T}/o.npy"
+
+
+class Row:
+    def __init__(self, args, code, err="", out="", env=None, files=None, then=None):
+        self.args, self.code, self.err, self.out = args, code, err, out
+        self.env, self.files, self.then = env or {}, files or {}, then
+
+
+def say(text):
+    return "warploom: " + text + "\n"
+
+
+def npy(descr="<f2", shape="(1, 64, 1, 64)", size=2 * 64 * 64, fortran="False"):
+    text = f"{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + bytes(size)
+
+
+def rows_of(keys):
+    """stdout must be a JSON array of objects with exactly these keys."""
+    def check(out, folder):
+        rows = json.loads(out)
+        assert isinstance(rows, list) and rows, "no rows"
+        assert all(list(row) == keys.split() for row in rows), [list(row) for row in rows][:1]
+    return check
+
+
+def file_begins(name, head):
+    def check(out, folder):
+        with open(os.path.join(folder, name), "rb") as file:
+            assert file.read(len(head)) == head, name
+    return check
+
+
+COMPILE_KEYS = "name arch registers spill_bytes stack_bytes shared_bytes barriers cubin_bytes compile_ms"
+RUN_KEYS = "name time_us tflops rows checked norm_ratio max_error lse_error"
+VARIANT = """extends: fwd
+name: vit_l14
+axes: {head_dim: [80], dtype: [bf16], mask: [none]}
+tune: {tile: [[192, 64], [128, 128]], stages: [3, 5]}
+"""
+VIT = "head_dim=80 dtype=bf16 mask=none layout=bshd seq_q=64 variant=vit_l14"
+SIMPLE = 'extern "C" __global__ void {NAME}(int *p) { *p = 1; }\n'
+
+ROWS = [
+    # words of the command line
+    Row("", 2, say("no command; see 'warploom -h'")),
+    Row("-h", 0, out=re.compile(r"warploom 0\.1\.0 - .*\bdoctor\b.*head_dim .*Exit codes: 0 ok", re.S)),
+    Row("--help", 0, out=ANY),
+    Row("--version", 0, out="warploom 0.1.0\n"),
+    Row("lsit {P}", 2, say("unknown command 'lsit'; did you mean 'list'?")),
+    Row("zzzzz", 2, say("unknown command 'zzzzz'; see 'warploom -h'")),
+    Row("list", 2, say("list: PROBLEM is missing; see 'warploom list -h'")),
+    Row("emit", 2, say("emit: NAME|PROBLEM is missing; see 'warploom emit -h'")),
+    Row("explain --json", 2, say("explain: NAME|PROBLEM is missing; see 'warploom explain -h'")),
+    Row("list --jsno {P}", 2, say("list: unknown option '--jsno'; did you mean '--json'?")),
+    Row("list --check {P}", 2, say("list: unknown option '--check'; did you mean '--spec'?")),
+    Row("list -x", 2, say("list: unknown option '-x'; did you mean '-h'?")),
+    Row("list --frobnicate", 2, say("list: unknown option '--frobnicate'; see 'warploom list -h'")),
+    Row("list --json=1 {P}", 2, say("list: --json takes no value")),
+    Row("emit {P} -o", 2, say("emit: -o needs a value: FILE")),
+    Row("emit {P} -o a -o b", 2, say("emit: -o is given twice")),
+    Row("doctor now", 2, say("doctor takes no operand, got 'now'")),
+    Row("list -- --json", 2, say("problem: expected key=value, got '--json'")),
+    Row("list -- {P}", 0, out=ANY),
+    Row("list -", 2, say("problem: expected key=value, got '-'")),
+    *[Row(f"{c} -h", 0, out=re.compile(rf"warploom {c}\b.*Options:\n.*-h ", re.S))
+      for c in "list check emit compile run explain doctor".split()],
+    Row("run -h", 0, out=re.compile(r"--random SEED .*layout .*\(1\)", re.S)),
+    Row("run --random -h", 2, say("run: PROBLEM is missing; see 'warploom run -h'")),
+
+    # problems
+    Row("list head_dim=64", 2, say("problem: dtype is missing: bf16 or fp16")),
+    Row("list {P} head_dim=64", 2, say("problem: head_dim is given twice")),
+    Row("list {P} haed_dim=64", 2, say("problem: unknown word 'haed_dim'; did you mean 'head_dim'?")),
+    Row("list {P} colour=red", 2, say("problem: unknown word 'colour'")),
+    Row("list {P} batch=0", 2, say("batch: expected a whole number from 1 to 65536, got '0'")),
+    Row("list {P} batch=99999999999999999999", 2,
+        say("batch: expected a whole number from 1 to 65536, got '99999999999999999999'")),
+    Row("list {P} scale=-1", 2, say("scale: expected a number that is not negative, got '-1'")),
+    Row("list {P} variant=A", 2, say("variant: expected a name, [a-z][a-z0-9_]{{0,31}}, got 'A'")),
+    Row("list {P} heads=3 kv_heads=2", 2, say("problem: heads=3 is no multiple of kv_heads=2")),
+    Row("list {P} variant=vit", 2, say("variant: no spec 'vit'; there is fwd")),
+    Row("list head_dim=64 dtype=fp17 mask=none layout=bshd seq_q=64", 2,
+        say("dtype=fp17: fwd takes bf16, fp16; did you mean 'fp16'?")),
+    Row("list head_dim=60 dtype=fp16 mask=none layout=bshd seq_q=64", 2,
+        re.compile(r"warploom: head_dim=60: fwd takes 16 to 256 in steps of 8; ")),
+    Row("list '{P}'", 0, out=re.compile(r"\A{NAME}\n(fwd_d64_fp16_none_\w+\n)+\Z")),
+    Row("list {P} --json", 0, out=ANY, then=rows_of("name")),
+    Row(["list", "\xff\xfe=\x01"], 2, ANY),
+    Row(["list", "a" * 100000 + "=1"], 2, ANY),
+    Row(["list", "head_dim=" + "1" * 5000], 2, ANY),
+    Row(["list", ""], 2, say("problem: head_dim is missing: elements of a query and key row")),
+
+    # names
+    Row("emit {NAME}", 0, out=re.compile(r"\A// {NAME}: .*__global__", re.S)),
+    Row("emit {P}", 0, out=re.compile(r"\A// {NAME}: ")),
+    Row("emit nope", 2, say("nope: no kernel's name: it begins with fwd and a '_'")),
+    Row("emit {NAME}9", 2, re.compile(r"warploom: {NAME}9: ")),
+    Row(["emit", "fwd_" * 10000], 2, re.compile(r"warploom: fwd_fwd_")),
+    Row("emit {NAME} -o {T}/x.cu", 0, then=file_begins("x.cu", b"// fwd_d64_fp16_none_")),
+    Row("emit {NAME} -o {T}/no/x.cu", 1, say("{T}/no/x.cu: cannot write: No such file or directory")),
+    Row("emit {NAME} --json", 0, out=ANY, then=rows_of("name source")),
+    Row("explain {NAME}", 0, out=re.compile(r"\A{NAME}\n.*\bd64 .*\bring .*chosen by", re.S)),
+    Row("explain {P}", 0, out=re.compile(r"\A{NAME}\n.*prefer specs/fwd\.yaml:\d+", re.S)),
+    Row("explain {P} --json", 0, out=ANY, then=rows_of("section what meaning")),
+    Row("explain nope", 2, say("nope: no kernel's name: it begins with fwd and a '_'")),
+    Row("explain {P} batch=x", 2, say("batch: expected a whole number from 1 to 65536, got 'x'")),
+
+    # specs
+    Row("check", 0, out="built-in specs: ok\n"),
+    Row("check --json", 0, out="[]\n"),
+    Row("check {T}/v.yaml", 0, out="{T}/v.yaml: ok\n", files={"v.yaml": VARIANT}),
+    Row("check {T}/none.yaml", 2, say("{T}/none.yaml: cannot open: No such file or directory")),
+    Row("check {T}/a.yaml {T}/v.yaml {T}/b.yaml", 3,
+        "{T}/a.yaml:1:1: spec: 'name' is missing\n"
+        "{T}/a.yaml:2:1: spec: unknown key 'nmae'; did you mean 'name'?\n"
+        "{T}/b.yaml:2:1: not YAML: did not find expected ',' or ']'\n",
+        "{T}/v.yaml: ok\n",
+        files={"v.yaml": VARIANT, "a.yaml": "extends: fwd\nnmae: x\n", "b.yaml": "extends: [fwd\n"}),
+    Row("check --json {T}/a.yaml", 3, ANY, ANY, files={"a.yaml": "extends: fwd\nnmae: x\n"},
+        then=rows_of("file line column message")),
+    Row("list {VIT} --spec {T}/v.yaml", 0, out=re.compile(r"\A(vit_l14_d80_bf16_none_\w+\n)+\Z"),
+        files={"v.yaml": VARIANT}),
+    Row("list {VIT}", 0, out=re.compile(r"\A(vit_l14_\w+\n)+\Z"), files={"s/v.yaml": VARIANT},
+        env={"WARPLOOM_SPECS": "{T}/s"}),
+    Row("list {VIT} --spec {T}/none.yaml", 2,
+        say("{T}/none.yaml: cannot open: No such file or directory")),
+    Row("list {P}", 4, ANY, env={"WARPLOOM_GEN": "{T}/none.so"}),
+
+    # compile
+    Row("compile", 2, say("compile: give either NAME|PROBLEM or --source FILE.cu")),
+    Row("compile {P} --source x.cu", 2, say("compile: give either NAME|PROBLEM or --source FILE.cu")),
+    Row("compile --source {T}/none.cu", 2, say("{T}/none.cu: cannot open: No such file or directory")),
+    Row("compile {NAME} {NAME} -o {T}/x.cubin", 2,
+        say("compile: -o takes one kernel, but several are asked for")),
+    Row("compile {P} -o {T}/x.cubin", 0,
+        out=re.compile(r"\Aname +arch +registers .*compile_ms\n{NAME}  sm_90a  +\d+ ", re.S),
+        then=file_begins("x.cubin", b"\x7fELF")),
+    Row("compile {P} -o {T}/no/x.cubin", 1, ANY, ANY),
+    Row("compile {NAME} '{P}' {P} --json", 0, out=ANY, then=rows_of(COMPILE_KEYS)),
+    Row("compile nope {NAME} batch=1", 2,
+        "warploom: nope: no kernel's name: it begins with fwd and a '_'\n"
+        "warploom: problem: head_dim is missing: elements of a query and key row\n",
+        re.compile(r"\Aname .*\n{NAME} ")),
+    Row("compile {P}", 4, re.compile(r"warploom: no usable NVRTC: .*looked at:\n.*none\.so"),
+        env={"WARPLOOM_NVRTC": "{T}/none.so"}),
+    Row("compile {P}", 4, re.compile(r"JIT: off"), env={"WARPLOOM_JIT": "off"}),
+    Row("compile {P}", 2, re.compile(r"WARPLOOM_JIT|jit"), env={"WARPLOOM_JIT": "maybe"}),
+    Row("compile {P}", 2, re.compile(r"WARPLOOM_CACHE|cache"), env={"WARPLOOM_CACHE": "maybe"}),
+    Row("compile --source {T}/x.cu --json", 0, out=ANY, files={"x.cu": SIMPLE},
+        then=rows_of(COMPILE_KEYS)),
+    Row("compile --source {T}/x.cu", 4, re.compile(r"{T}/x\.cu:1: .*broken"),
+        files={"x.cu": SIMPLE.replace("*p = 1", "broken = 1")}),
+    Row("compile --source {T}/x.cu", 2, re.compile(r"warploom: {T}/x\.cu: "), files={"x.cu": "int x;\n"}),
+
+    # run
+    Row("run {P}", 2, say("run: give --q, --k and --v, or --random SEED")),
+    Row("run {P} --q x --k y", 2, say("run: give --q, --k and --v, or --random SEED")),
+    Row("run {P} --random 1 --q x", 2, say("run: give --q, --k and --v, or --random SEED")),
+    Row("run {P} --q x --k y --v z", 2, say("run: -o FILE.npy is missing: where O goes")),
+    Row("run {P} --random 1 --source x --kernel y", 2,
+        say("run: --source names its kernel itself; leave --kernel out")),
+    Row("run {P} --random x", 2, say("--random: expected a whole number, got 'x'")),
+    Row("run {P} --random 1x", 2, say("--random: expected a whole number, got '1x'")),
+    Row("run {P} --random 1 --source {T}/none.cu", 2,
+        say("{T}/none.cu: cannot open: No such file or directory")),
+    Row("run head_dim=64 dtype=fp8 mask=none layout=bshd seq_q=1 --random 1", 2,
+        say("dtype: run knows bf16 and fp16, got 'fp8'")),
+    Row("run head_dim=64 dtype=fp16 mask=window layout=bshd seq_q=1 --random 1", 2,
+        say("mask: run knows none and causal, got 'window'")),
+    Row("run head_dim=64 --random 1", 2, say("problem: dtype is missing: bf16 or fp16")),
+    Row("run {P} --random 1", 5, re.compile(r"warploom: no NVIDIA driver: .*none\.so: .*install"),
+        env=NO_GPU),
+    Row("run {P} " + NPY, 2, say("{T}/q.npy: cannot open: No such file or directory")),
+    Row("run {P} " + NPY, 2, say("{T}/q.npy: shape (64,64); the problem asks for (1,64,1,64)"),
+        files={"q.npy": npy(shape="(64, 64)")}),
+    Row("run {P} " + NPY, 2, say("{T}/q.npy: 8 bytes of data; its shape needs 8192"),
+        files={"q.npy": npy(size=8)}),
+    Row("run {P} " + NPY, 2, re.compile(r"{T}/q\.npy: Fortran order: "),
+        files={"q.npy": npy(fortran="True")}),
+    Row("run {P} --random 1 --check", 6, re.compile(r"\Awarploom: verification failed: norm ratio of O inf"),
+        re.compile(r"\Aname .*checked .*\n{NAME} .* 64 +64 +inf"), env=FAKE),
+    Row("run {P} --random 1 --check --json", 6, ANY, ANY, env=FAKE, then=rows_of(RUN_KEYS)),
+    Row("run {P} --random 1 --lse {T}/l.npy -o {T}/o.npy", 0, out=re.compile(r"\Aname +time_us +tflops\n"),
+        env=FAKE, then=file_begins("l.npy", b"\x93NUMPY\x01\0")),
+    Row("run {P} --random 1 -o {T}/no/o.npy", 1,
+        say("{T}/no/o.npy: cannot write: No such file or directory"), env=FAKE),
+    Row("run head_dim=64 dtype=fp16 mask=causal layout=bhsd seq_q=64 " + NPY + " --json", 0, out=ANY,
+        env=FAKE, files={"q.npy": npy(shape="(1, 1, 64, 64)")}, then=file_begins("o.npy", b"\x93NUMPY")),
+    Row("run head_dim=64 dtype=bf16 mask=causal layout=bshd seq_q=9 seq_k=5 --random 1", 0, out=ANY,
+        env=FAKE),
+    Row("run {P} --random 1 --kernel {NAME}", 0, out=re.compile(r"\n{NAME} "), env=FAKE),
+    Row("run {P} --random 1 --kernel nope", 2,
+        say("nope: no kernel's name: it begins with fwd and a '_'"), env=FAKE),
+    Row("run {P} --random 1 --source {T}/x.cu", 0, out=re.compile(r"\n{NAME} "), files={"x.cu": SIMPLE},
+        env={"WARPLOOM_CACHE": "rw", "WARPLOOM_CACHE_DIR": "{T}/c", **FAKE}),
+    Row("run {P} --random 1 --spec {T}/none.yaml", 2,
+        say("{T}/none.yaml: cannot open: No such file or directory"), env=FAKE),
+    *[Row("run {P} --random 1", 1, say(f"{call}: CUDA_ERROR_OUT_OF_MEMORY (a fake error)"),
+          env={**FAKE, "FAKE_CUDA_FAIL": f"{call}{suffix}:2"})
+      for call, suffix in [("cuDeviceGet", ""), ("cuDevicePrimaryCtxRetain", ""), ("cuCtxSetCurrent", ""),
+                           ("cuMemAlloc", "_v2"), ("cuMemcpyHtoD", "_v2"), ("cuMemcpyDtoH", "_v2"),
+                           ("cuCtxSynchronize", "")]],
+
+    # doctor
+    Row("doctor", 0, out=re.compile(r"warploom +ok .*generator +ok.*specs +ok.*driver +missing.*cache ", re.S),
+        env=NO_GPU),
+    Row("doctor", 0, out=re.compile(r"driver +ok +CUDA 13\.0\ngpu +ok +0: .*sm_90a"), env=FAKE),
+    Row("doctor", 0, out=re.compile(r"gpu +missing +0: .*sm_80.*; kernels are made for sm_90a"),
+        env={**FAKE, "FAKE_CUDA_CC": "80"}),
+    Row("doctor", 0, out=re.compile(r"gpu +missing +cuDeviceGet: "),
+        env={**FAKE, "FAKE_CUDA_FAIL": "cuDeviceGet:2"}),
+    Row("doctor", 0, out=re.compile(r"nvrtc +missing +.*none\.so.*\nnvrtc +missing +`make setup`"),
+        env={"WARPLOOM_NVRTC": "{T}/none.so"}),
+    Row("doctor", 0, out=re.compile(r"generator +missing +no generator: "), env={"WARPLOOM_GEN": "{T}/none.so"}),
+    Row("doctor --json", 0, out=ANY, then=rows_of("what state detail")),
+    Row("doctor", 2, ANY, env={"WARPLOOM_CACHE": "maybe"}),
+]
+
+
+def fill(text, words):
+    for key, value in words.items():
+        text = text.replace("{" + key + "}", value)
+    return text.replace("{{", "{").replace("}}", "}")
+
+
+def matches(want, got, words):
+    if isinstance(want, str):
+        return fill(want, words) == got
+    return re.search(fill(want.pattern, words), got, want.flags) is not None
+
+
+def environment(build, folder, row_env, options):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("WARPLOOM_", "XDG_", "FAKE_"))}
+    env.update(WARPLOOM_CACHE="off", HOME=folder, **options)
+    env.update({k: fill(v, {"B": build, "T": folder}) for k, v in row_env.items()})
+    return env
+
+
+def run_row(row, build, name, options):
+    """None when all holds, else what does not."""
+    with tempfile.TemporaryDirectory(prefix="warploom-cli-") as folder:
+        words = {"P": P, "NAME": name, "T": folder, "ROOT": ROOT, "B": build, "VIT": VIT}
+        args = row.args if isinstance(row.args, list) else shlex.split(fill(row.args, words))
+        for file, content in row.files.items():
+            path = os.path.join(folder, file)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as out:
+                out.write(content if isinstance(content, bytes) else
+                          content.replace("{NAME}", name).encode())
+        done = subprocess.run([build + "/warploom", *args], env=environment(build, folder, row.env, options),
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True, errors="replace", timeout=120)
+        faults = []
+        if done.returncode != row.code:
+            faults.append(f"exit {done.returncode}, want {row.code}")
+        for what, want, got in (("stdout", row.out, done.stdout), ("stderr", row.err, done.stderr)):
+            if want is not None and not matches(want, got, words):
+                faults.append(f"{what} is\n{got[:1500]}want\n{want}")
+        if row.then and not faults:
+            try:
+                row.then(done.stdout, folder)
+            except (AssertionError, OSError, ValueError) as error:
+                faults.append(f"{type(error).__name__}: {error}\n{done.stdout[:500]}")
+        shown = row.args if isinstance(row.args, str) else repr(row.args)[:80]
+        return f"warploom {shown} {row.env or ''}: " + "; ".join(faults) if faults else None
+
+
+def interrupt(build, options):
+    """Ctrl-C while NVRTC works: exit 130, a word on stderr, no half-written entry."""
+    with tempfile.TemporaryDirectory(prefix="warploom-cli-") as folder:
+        env = environment(build, folder, {"WARPLOOM_CACHE": "rw", "WARPLOOM_CACHE_DIR": "{T}/c"}, options)
+        process = subprocess.Popen([build + "/warploom", "compile", *([P] * 50)], env=env,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(0.7)
+        process.send_signal(signal.SIGINT)
+        err = process.communicate(timeout=60)[1]
+        good = process.returncode == 130 and err == say("interrupted")
+        return None if good else f"ctrl-C: exit {process.returncode}, stderr {err!r}"
+
+
+def full_disk(build, options):
+    """What cannot be printed is a failure."""
+    with tempfile.TemporaryDirectory() as folder, open("/dev/full", "w", encoding="ascii") as full:
+        done = subprocess.run([build + "/warploom", "list", *P.split()], stdout=full, text=True,
+                              stderr=subprocess.PIPE, env=environment(build, folder, {}, options))
+    good = done.returncode == 1 and done.stderr == say("standard output: No space left on device")
+    return None if good else f"full disk: exit {done.returncode}, stderr {done.stderr!r}"
+
+
+def run(build, **options):
+    """(how many rows hold, a text for each that does not). Options go to the environment."""
+    first = subprocess.run([build + "/warploom", "list", *P.split()], stdout=subprocess.PIPE, text=True,
+                           env=environment(build, "/tmp", {}, options))
+    name = first.stdout.split("\n")[0]
+    results = [run_row(row, build, name, options) for row in ROWS]
+    results += [interrupt(build, options), full_disk(build, options)]
+    failures = [r for r in results if r]
+    return len(results) - len(failures), failures
+
+
+if __name__ == "__main__":
+    good, bad = run(os.path.abspath(os.environ.get("BUILD", ROOT + "/build")))
+    print("\n".join(bad), end="\n" if bad else "")
+    print(f"{good} passed, {len(bad)} failed")
+    sys.exit(bool(bad))
