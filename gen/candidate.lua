@@ -9,7 +9,7 @@ local expr = require "expr"
 
 local M = {}
 
-local most_candidates = 1000000
+local most_candidates, longest_name = 1000000, 120
 
 -- ---- families: templates/FAMILY.lua ----
 
@@ -49,31 +49,31 @@ local function give(c, field, value)
     end
 end
 
--- The first rule of `level` that c breaks, or nil.
+-- The first rule of `level` that c breaks and its number, or nil.
 local function broken(spec, level, c, p)
-    for _, rule in ipairs(spec.rules) do
-        if math.max(rule.level, 1) == level and not rule.e.holds(c, p) then return rule end
+    for i, rule in ipairs(spec.rules) do
+        if math.max(rule.level, 1) == level and not rule.e.holds(c, p) then return rule, i end
     end
 end
 
 -- Calls visit(c, p) for each legal candidate with values of domains[level], in order, until it returns
--- true; reject(rule, level, c, p) for each that a rule rejects. c is reused: copy what you keep.
+-- true; reject(rule, how far, c, p) for each that a rule rejects. c is reused: copy what you keep.
 local function search(spec, domains, visit, reject)
     local c, fields, n = new(spec), spec.fields, #spec.fields
     local function from(level)
         if level > n then
             local p = M.plan(spec, c)
-            local rule = broken(spec, level, c, p)
+            local rule, i = broken(spec, level, c, p)
             if not rule then return visit(c, p) end
-            return reject and reject(rule, level, c, p)
+            return reject and reject(rule, level * 1000 + i, c, p)
         end
         local field = fields[level]
         if field.role == "launch axis" then return from(level + 1) end
         for _, value in ipairs(domains[level](c)) do
             give(c, field, value)
-            local rule = broken(spec, level, c)
+            local rule, i = broken(spec, level, c)
             if rule then
-                if reject then reject(rule, level, c) end
+                if reject then reject(rule, level * 1000 + i, c) end
             elseif from(level + 1) then
                 return true
             end
@@ -121,9 +121,9 @@ local function closest(spec, domains, use)
             return list
         end
     end
-    search(spec, first, function() return true end, function(rule, level, c, p)
-        if level <= best then return end
-        best, text = level, ("%s: %s"):format(expr.broken(rule.e, c, p), rule.why)
+    search(spec, first, function() return true end, function(rule, far, c, p)
+        if far <= best then return end
+        best, text = far, ("%s: %s"):format(expr.broken(rule.e, c, p), rule.why)
     end)
     return text
 end
@@ -144,7 +144,7 @@ local function check_plan_names(spec, x, p)
         for _, node in ipairs(rule.own and rule.plan or {}) do
             if math.type(rawget(p, node.name)) ~= "integer" then
                 x:fail({line = rule.e.line, col = rule.e.start + node.at - 1},
-                    "rule: neither an axis, a knob nor a number of the plan: '%s'%s", node.name,
+                    "rule: '%s' is no axis, knob or number of the plan%s", node.name,
                     common.did_you_mean(node.name, known))
             end
         end
@@ -181,7 +181,7 @@ function M.check_values(spec, x)
     end
 end
 
-local function count(spec)
+local function combinations(spec)
     local n = 1
     for _, field in ipairs(spec.fields) do
         if field.role == "knob" then n = math.min(n * #field.values, most_candidates + 1) end
@@ -189,11 +189,29 @@ local function count(spec)
     return n
 end
 
+-- The length of the longest name a candidate may have: it is the kernel's symbol and its file's name.
+local function name_length(spec)
+    local n = #spec.name
+    for _, field in ipairs(spec.fields) do
+        local longest = field.range and #(field.short .. field.range.to) or 0
+        for _, value in ipairs(field.role ~= "launch axis" and field.values or {}) do
+            longest = math.max(longest, #M.short_text(field, value))
+        end
+        n = n + (longest > 0 and longest + 1 or 0)
+    end
+    return n
+end
+
 -- The second half of reading a spec: x collects the errors. Values are checked for a user's file.
 function M.check(spec, x)
-    if count(spec) > most_candidates then
-        return x:fail({line = 1, col = 1}, "tune: more than %d combinations", most_candidates)
+    if combinations(spec) > most_candidates then
+        x:fail(x.tune_place, "tune: more than %d combinations", most_candidates)
     end
+    if name_length(spec) > longest_name then
+        x:fail({line = 1, col = 1}, "spec: a candidate's name may have %d characters, at most %d are "
+            .. "allowed: give short forms under names", name_length(spec), longest_name)
+    end
+    if #x.errors > 0 then return end
     local c, p = sample(spec)
     if p then check_plan_names(spec, x, p) end
     if #x.errors > 0 then return end
@@ -206,7 +224,7 @@ end
 
 -- ---- names ----
 
-local function short_text(field, value)
+function M.short_text(field, value)
     if field.kind == "word" then return field.short[value] end
     if field.kind == "int" then return field.short .. value end
     local texts = {}
@@ -221,7 +239,7 @@ end
 function M.name(spec, c)
     local parts = {spec.name}
     for _, field in ipairs(spec.fields) do
-        if in_name(field, c) then parts[#parts + 1] = short_text(field, c[field.name]) end
+        if in_name(field, c) then parts[#parts + 1] = M.short_text(field, c[field.name]) end
     end
     return table.concat(parts, "_")
 end
@@ -237,7 +255,7 @@ local function read_part(field, text)
         return digits and #digits < 10 and common.allowed(field, math.tointeger(tonumber(digits))) or nil
     else
         for _, value in ipairs(field.values) do
-            if short_text(field, value) == text then return value end
+            if M.short_text(field, value) == text then return value end
         end
     end
 end
@@ -245,7 +263,7 @@ end
 local function values_in_names(field)
     if field.range then return field.short .. "N, " .. common.values_text(field) end
     local texts = {}
-    for i, value in ipairs(field.values) do texts[i] = short_text(field, value) end
+    for i, value in ipairs(field.values) do texts[i] = M.short_text(field, value) end
     return table.concat(texts, ", ")
 end
 
@@ -440,7 +458,7 @@ function M.name_parts(spec, c)
     local lines = {{spec.name, "family " .. spec.family .. ", " .. spec.path}}
     for _, field in ipairs(spec.fields) do
         if in_name(field, c) then
-            lines[#lines + 1] = {short_text(field, c[field.name]),
+            lines[#lines + 1] = {M.short_text(field, c[field.name]),
                 field.name .. " " .. common.value_text(c[field.name])}
         end
     end

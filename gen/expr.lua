@@ -153,7 +153,7 @@ local function equality(node, scope)
     if kind_a == "word" and free(b) then return as_value(b, a) end
     if kind_b == "word" and free(a) then return as_value(a, b) end
     kind_a, kind_b = kind_a or type_of(a, scope), kind_b or type_of(b, scope)
-    if kind_a == "yes or no" then typed(a, "number", kind_a) end
+    if kind_a == "condition" then typed(a, "number", kind_a) end
     typed(b, kind_a, kind_b)
 end
 
@@ -175,14 +175,14 @@ function type_of(node, scope)
         scope.seen(node, wrong)
         return field and field.kind == "word" and "word" or "number"
     elseif op == "and" or op == "or" or op == "not" then
-        operands(node, scope, "yes or no")
-        return "yes or no"
+        operands(node, scope, "condition")
+        return "condition"
     elseif op == "==" or op == "!=" then
         equality(node, scope)
-        return "yes or no"
+        return "condition"
     end
     operands(node, scope, "number")
-    return comparisons[op] and "yes or no" or "number"
+    return comparisons[op] and "condition" or "number"
 end
 
 -- ---- use ----
@@ -236,7 +236,7 @@ function M.read(text, path, line, start, scope)
     local tree, at, why = caught(function()
         if #text > longest then wrong(1, "an expression has at most %d characters", longest) end
         local root = parser(text).all()
-        typed(root, "yes or no", type_of(root, scope))
+        typed(root, "condition", type_of(root, scope))
         return root
     end)
     if not tree then return nil, start + at - 1, why end

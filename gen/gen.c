@@ -152,7 +152,8 @@ static int boot(lua_State *L) {
     static const luaL_Reg libraries[] = {{"_G", luaopen_base},
                                          {"string", luaopen_string},
                                          {"table", luaopen_table},
-                                         {"math", luaopen_math}};
+                                         {"math", luaopen_math},
+                                         {"utf8", luaopen_utf8}};
     static const luaL_Reg functions[] = {{"read", read_embedded},  {"files", list_embedded},
                                          {"problem", read_problem}, {"words", list_words},
                                          {"nearest", nearest_word}, {"require", require_module},

@@ -20,6 +20,7 @@ local common = require "common"
 common.strict(_G, "the generator")
 local candidate = require "candidate"
 local cover = require "cover"
+local reader = require "reader"
 local schema = require "schema"
 local template = require "template"
 
@@ -104,8 +105,12 @@ local function gathered(f)
     return lines(out)
 end
 
--- Renders one candidate of each spec: the first of those that are committed, else the first legal one.
+-- Every listed value must be of use, and one candidate must render: the first of those that are
+-- committed, else the first legal one.
 local function check_one(spec)
+    local x = reader.new(spec.path, {})
+    candidate.check_values(spec, x)
+    x:finish()
     local name = spec.generated[1] and spec.generated[1].name
     if not name then
         candidate.search(spec, candidate.listed_domains(spec), function(c)

@@ -11,110 +11,14 @@
 
 local common = require "common"
 local expr = require "expr"
+local reader = require "reader"
 
 local M = {}
+local X = setmetatable({}, {__index = reader})
+X.__index = X
 
 local archs = {"sm_90a"}
 local most_values = 64
-
--- ---- errors ----
-
-local X = {}
-X.__index = X
-
--- `place` is anything with line and col: a node, or a map's pair.
-function X:fail(place, format, ...)
-    self.errors[#self.errors + 1] = {line = place.line, col = place.col, text = format:format(...)}
-end
-
--- Raises all errors, in the order of their places.
-function X:finish()
-    local errors = self.errors
-    if #errors == 0 then return end
-    for i, e in ipairs(errors) do e.order = i end
-    table.sort(errors, function(a, b)
-        if a.line ~= b.line then return a.line < b.line end
-        if a.col ~= b.col then return a.col < b.col end
-        return a.order < b.order
-    end)
-    local lines = {}
-    for i, e in ipairs(errors) do
-        lines[i] = ("%s:%d:%d: %s"):format(self.path, e.line, e.col, e.text)
-    end
-    common.raise(common.ESPEC, "%s", table.concat(lines, "\n"))
-end
-
--- ---- nodes ----
-
-local function describe(node)
-    if node.kind ~= "scalar" then return "a " .. node.kind end
-    if node.text == "" then return "nothing" end
-    return "'" .. (utf8.len(node.text) > 40 and node.text:sub(1, utf8.offset(node.text, 41) - 1) .. "…"
-        or node.text) .. "'"
-end
-
-function X:expected(node, thing, what)
-    if node.kind ~= "alias" then -- an alias has its error already
-        self:fail(node, "%s: expected %s, got %s", thing, what, describe(node))
-    end
-end
-
-function X:word(node, thing)
-    if node.kind == "scalar" and #node.text <= 32 and node.text:find("^[a-z][a-z0-9_]*$") then
-        return node.text
-    end
-    self:expected(node, thing, "a word, [a-z][a-z0-9_]{0,31}")
-end
-
-function X:int(node, thing)
-    if node.kind == "scalar" and #node.text <= 9 and
-        (node.text == "0" or node.text:find("^[1-9]%d*$")) then
-        return math.tointeger(tonumber(node.text))
-    end
-    self:expected(node, thing, "a whole number below 10^9")
-end
-
-function X:text(node, thing)
-    if node.kind == "scalar" and node.text ~= "" and not node.text:find("\n") then return node.text end
-    self:expected(node, thing, "a line of text")
-end
-
--- The items of a list, none of them missing.
-function X:list(node, thing, what)
-    if node.kind ~= "list" then return self:expected(node, thing, what) or {} end
-    if #node == 0 then self:fail(node, "%s: the list is empty", thing) end
-    return node
-end
-
--- The pairs of a map, a key once (a second one has its error already).
-function X:pairs(node, thing, what)
-    if node.kind ~= "map" then return self:expected(node, thing, what or "a map") or {} end
-    local list, seen = {}, {}
-    for _, pair in ipairs(node) do
-        if not seen[pair.key] then seen[pair.key], list[#list + 1] = true, pair end
-    end
-    return list
-end
-
--- A map with the keys of `shape`, a list {key, must} each: key → pair.
-function X:record(node, thing, shape)
-    local keys, known, got = {}, {}, {}
-    for i, row in ipairs(shape) do keys[i], known[row[1]] = row[1], true end
-    for _, pair in ipairs(self:pairs(node, thing)) do
-        if known[pair.key] then
-            got[pair.key] = pair
-        else
-            self:fail(pair, "%s: unknown key '%s'%s", thing, pair.key,
-                common.did_you_mean(pair.key, keys))
-        end
-    end
-    for _, row in ipairs(shape) do
-        if row[2] and not got[row[1]] and node.kind == "map" then
-            self:fail(node, "%s: '%s' is missing", thing, row[1])
-        end
-    end
-    return got
-end
 
 -- ---- fields ----
 
@@ -224,7 +128,7 @@ function X:axes(spec, node, launch_axes)
     for _, pair in ipairs(self:pairs(node, "axes")) do
         local word = M.axis_words.by[pair.key]
         if not word then
-            self:fail(pair, "axes: a problem has no word '%s'%s", pair.key,
+            self:fail(pair, "axes: '%s' is no word that can be an axis%s", pair.key,
                 common.did_you_mean(pair.key, M.axis_words))
         else
             local role = for_launch[pair.key] and "launch axis" or "axis"
@@ -421,7 +325,7 @@ function X:use(spec, node)
                 common.did_you_mean(pair.key, known))
         else
             local value = field.kind and self:value(pair.value, field)
-            if value and not common.allowed(field, value) then
+            if value and #field.values > 0 and not common.allowed(field, value) then
                 self:fail(pair.value, "use: %s is not listed for %s (%s)", common.value_text(value),
                     field.name, common.values_text(field))
             elseif value then
@@ -623,19 +527,21 @@ end
 -- Reads a file. Returns the spec and the reader that goes on collecting its errors; finish() raises.
 function M.read(path, text, specs)
     local tree, errors = yaml(text)
-    local x = setmetatable({path = path, errors = errors, taken = {}}, X)
+    local x = setmetatable(reader.new(path, errors), X)
+    x.taken = {}
     local keys = {}
     if not tree then
         if #errors == 0 then x:fail({line = 1, col = 1}, "the file is empty") end
         x:finish()
     end
-    for _, pair in ipairs(tree.kind == "map" and tree or {}) do keys[pair.key] = true end
-    local spec
-    if keys.extends or not keys.family and keys.name then
-        spec = x:variant(tree, specs)
-    else
-        spec = x:family(tree)
+    for _, pair in ipairs(x:pairs(tree, "spec")) do keys[pair.key] = pair end
+    if tree.kind == "map" and not keys.extends and not keys.family then
+        x:fail(tree, "spec: a variant has 'extends', a family has 'family': this file has neither")
     end
+    if #x.errors > 0 and not keys.extends and not keys.family then x:finish() end
+    x.tune_place = keys.tune
+    local spec
+    if keys.extends then spec = x:variant(tree, specs) else spec = x:family(tree) end
     return spec, x
 end
 

@@ -164,19 +164,22 @@ static void push_list(reader *r) {
     next_event(r);
 }
 
+/* Passes over a key that is none; its value follows as the current event. */
+static bool refuse_key(reader *r, const char *text) {
+    error_at(r, r->event.start_mark, text);
+    push_node(r);
+    lua_pop(r->L, 1);
+    return false;
+}
+
 /* Pushes a pair without its value; false (and nothing pushed) if the key is no key. */
 static bool push_key(reader *r, int places) {
     lua_State *L = r->L;
     const yaml_event_t *e = &r->event;
     const char *key = (const char *)e->data.scalar.value;
-    if (e->type != YAML_SCALAR_EVENT) {
-        error_at(r, e->start_mark, "a key is a word");
-        push_node(r);
-        lua_pop(L, 1);
-        return false;
-    }
+    if (e->type != YAML_SCALAR_EVENT) return refuse_key(r, "a key is a word");
+    if (!strcmp(key, "<<")) return refuse_key(r, "a merge: write the values out, or use extends");
     check_properties(r, e->data.scalar.anchor, e->data.scalar.tag);
-    if (!strcmp(key, "<<")) error_at(r, e->start_mark, "a merge: write the values out, or use extends");
     lua_createtable(L, 0, 4);
     set_place(L, e->start_mark);
     lua_pushlstring(L, key, e->data.scalar.length);
@@ -185,7 +188,7 @@ static bool push_key(reader *r, int places) {
     lua_pushvalue(L, -1);
     if (lua_rawget(L, places) != LUA_TNIL) {
         error_at(r, e->start_mark,
-                 lua_pushfstring(L, "`%s` is given twice, first at %s", key, lua_tostring(L, -1)));
+                 lua_pushfstring(L, "'%s' is given twice, first at %s", key, lua_tostring(L, -1)));
         lua_pop(L, 1);
     }
     lua_pop(L, 1);
