@@ -156,7 +156,7 @@ static bool same_bytes(const char *path, const void *bytes, size_t size) {
     wl_buf now = {0};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     bool same = fd >= 0 && wl_read_all(fd, size, &now) && now.size == size &&
-                !memcmp(now.data, bytes, size);
+                (!size || !memcmp(now.data, bytes, size));
     if (fd >= 0) close(fd);
     wl_buf_free(&now);
     return same;

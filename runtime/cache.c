@@ -128,7 +128,8 @@ const char *wl_cache_reason(const wl_cache *cache) {
 void wl_cache_path(const wl_cache *cache, wl_cache_kind kind, const wl_hash *key, wl_buf *out) {
     char hex[2 * WL_HASH_BYTES + 1];
     wl_hash_hex(key, hex);
-    wl_buf_printf(out, "%s/v1/%.2s/%s.%c", wl_cache_dir(cache), hex, hex, (char)kind);
+    wl_buf_printf(out, "%s/v1/%.2s/%s.%s", wl_cache_dir(cache), hex, hex,
+                  kind == WL_CACHE_KERNEL ? "kernel" : "choice");
 }
 
 static header describe(wl_cache_kind kind, const wl_hash *key, const void *bytes, size_t size) {

@@ -92,6 +92,7 @@ TEST(files) {
     CHECK_INT(wl_file_read(path, 5, &buf), WL_OK);
     CHECK_STR(buf.data, "before hello");
     CHECK_INT(wl_file_write(path, "", 0), WL_OK);
+    CHECK_INT(wl_file_write(path, NULL, 0), WL_OK);
     CHECK_INT(wl_file_read(path, 0, &buf), WL_OK);
     CHECK_STR(buf.data, "before hello");
     wl_buf_free(&buf);

@@ -106,7 +106,7 @@ TEST(path_of_an_entry) {
     fresh("rw");
     char want[256];
     snprintf(want, sizeof want, "%s/c/v1/a0/a0a1a2a3a4a5a6a7a8a9aaabacadaeaf"
-             "b0b1b2b3b4b5b6b7b8b9babbbcbdbebf.k", root);
+             "b0b1b2b3b4b5b6b7b8b9babbbcbdbebf.kernel", root);
     CHECK_STR(path, want);
 }
 
@@ -133,7 +133,7 @@ TEST(renamed_entry) {
     CHECK(put("kernel"));
     strcpy(from, path);
     key.bytes[31] ^= 1;
-    path[strlen(path) - 3] = 'e'; /* …bf.k to …be.k */
+    strrchr(path, '.')[-1] = 'e'; /* …bf.kernel to …be.kernel */
     CHECK(!rename(from, path));
     check_heals("corrupt");
 }
