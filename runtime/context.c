@@ -86,7 +86,6 @@ void wl_close(wl_context *ctx) {
         }
     wl_tools_close(ctx->tools);
     pthread_mutex_destroy(&ctx->lock);
-    free(ctx->logged);
     free(ctx);
 }
 
@@ -111,21 +110,29 @@ CUdeviceptr wl_context_scratch(wl_context *ctx) {
     return ctx->pool + slot % SLOTS * WL_MAX_SCRATCH;
 }
 
-/* Tells the log callback about new trouble with the cache: such trouble never fails a call. */
-static void log_cache(wl_context *ctx) {
+/* Each line of a text is a message. */
+static void tell(wl_context *ctx, const char *text) {
+    char *lines = wl_copy(text), *rest = lines, *line;
+    while (ctx->log && (line = strsep(&rest, "\n")))
+        if (*line) ctx->log(ctx->log_user, line);
+    free(lines);
+}
+
+/* Trouble with the cache is told once: it never fails a call. */
+static void tell_cache(wl_context *ctx) {
     const char *reason = wl_cache_reason(wl_tools_cache(ctx->tools));
-    if (!ctx->log || !*reason || (ctx->logged && !strcmp(ctx->logged, reason))) return;
-    free(ctx->logged);
-    ctx->logged = wl_copy(reason);
-    ctx->log(ctx->log_user, reason);
+    if (*reason && !ctx->told) tell(ctx, reason);
+    if (*reason) ctx->told = true;
 }
 
 static wl_status load(wl_context *ctx, const wl_request *request, wl_launch *launch,
                       const char **layer, CUkernel *kernels) {
     wl_made made;
     wl_status status = wl_kernel_get(ctx->tools, request, &made);
-    log_cache(ctx);
+    tell_cache(ctx);
     if (status) return status;
+    for (int i = 0; i < made.launch.n_kernels; i++)
+        if (made.compiled[i].warnings.size) tell(ctx, made.compiled[i].warnings.data);
     status = wl_kernel_load(ctx->loader, &made, kernels);
     *launch = made.launch;
     *layer = made.layer;

@@ -32,7 +32,7 @@ struct wl_context {
     wl_loader *loader;
     void (*log)(void *user, const char *message);
     void *log_user;
-    char *logged; /* the last trouble told to log */
+    bool told; /* that the cache has trouble */
 };
 
 /* Makes the context's CUDA context current; returns the caller's, for leave. */

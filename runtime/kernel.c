@@ -171,7 +171,8 @@ static wl_status make_image(wl_tools *tools, const wl_request *request, wl_made 
     char *name = wl_format("%s.cu", symbol);
     wl_compile_input in = {.name = request->text ? request->file : name,
                            .kernel = symbol,
-                           .arch = made->launch.arch};
+                           .arch = made->launch.arch,
+                           .lenient = request->text != NULL};
     wl_status status = wl_tools_compiler(tools, &nvrtc, &in);
     if (!status && !request->text) status = wl_tools_ask(tools, "source", symbol, &source);
     if (!status && !request->text) status = wl_tools_ask(tools, "linemap", symbol, &map);
@@ -242,7 +243,8 @@ void wl_made_free(wl_made *made) {
 wl_status wl_kernel_compile(wl_tools *tools, const char *file, const char *text, char entry[128],
                             wl_compiled *out) {
     const wl_nvrtc *nvrtc;
-    wl_compile_input in = {.name = file, .source = text, .kernel = entry, .arch = WL_ARCH};
+    wl_compile_input in = {
+        .name = file, .source = text, .kernel = entry, .arch = WL_ARCH, .lenient = true};
     wl_status status = find_entry(file, text, entry);
     if (!status) status = wl_tools_compiler(tools, &nvrtc, &in);
     return status ? status : wl_compile(nvrtc, &in, out);

@@ -31,7 +31,8 @@ wl_status wl_kernel_choose(wl_tools *tools, const wl_request *request, wl_launch
    with the layers looked at when JIT is off; EDEVICE when the record is for another arch. */
 wl_status wl_kernel_get(wl_tools *tools, const wl_request *request, wl_made *out);
 void wl_made_free(wl_made *made);
-/* A hand-edited text alone, whatever its entry's name (written to entry[128]): no record, no cache. */
+/* A hand-edited text alone, whatever its entry's name (written to entry[128]): no record, no cache.
+   As in wl_kernel_get, the log gate only warns about it: experiments may spill. */
 wl_status wl_kernel_compile(wl_tools *tools, const char *file, const char *text, char entry[128],
                             wl_compiled *out);
 
@@ -41,7 +42,7 @@ wl_status wl_kernel_compile(wl_tools *tools, const char *file, const char *text,
 typedef struct wl_loader wl_loader;
 void wl_loader_open(wl_loader **out, const wl_driver *driver, const wl_device *device);
 void wl_loader_close(wl_loader *loader); /* unloads all */
-/* All kernels of `made`, ready to launch, into out[made->launch.n_kernels]. EDEVICE. */
+/* All kernels of `made`, ready to launch, into out[made->launch.n_kernels]. EFAIL. */
 wl_status wl_kernel_load(wl_loader *loader, const wl_made *made, CUkernel *out);
 
 #endif

@@ -1,0 +1,565 @@
+/* test_attn.c - the public API over the fake driver: arguments, choices, what is launched.
+   SPDX-License-Identifier: BSD-3-Clause */
+#include "fakes.h"
+
+#include <math.h>
+#include <pthread.h>
+
+#include "context.h"
+#include "fake_cuda.h"
+#include "tensor.h"
+
+static const wl_driver *driver;
+static wl_context *ctx;
+static char logged[512];
+
+static void take_log(void *user, const char *line) {
+    strncat(user, line, sizeof logged - strlen(user) - 1);
+    strncat(user, "\n", sizeof logged - strlen(user) - 1);
+}
+
+static fake_state *state(void) {
+    return ((fake_state * (*)(void)) fake_symbol("libfake_cuda.so", "fake_cuda_state"))();
+}
+
+static const fake_launch *last(void) {
+    return &state()->launch[(state()->launches - 1) % FAKE_LAUNCHES];
+}
+
+/* An arena for tensors: device memory is malloc's here. */
+static char *arena(void) {
+    static CUdeviceptr at;
+    if (!at) CHECK_INT(driver->cuMemAlloc_v2(&at, 1 << 24), 0);
+    return (char *)(uintptr_t)at;
+}
+
+static void open_context(const wl_options *options) {
+    fakes();
+    CHECK_INT(wl_driver_get(&driver), WL_OK);
+    driver->cuCtxSetCurrent(NULL);
+    CHECK_INT(wl_open(&ctx, options), WL_OK);
+    arena();
+}
+
+static wl_tensor tensor(int slot, int64_t b, int64_t s, int64_t h, int64_t d) {
+    return (wl_tensor){arena() + ((size_t)slot << 20), WL_BF16, {b, s, h, d}, {s * h * d, h * d, d, 1}};
+}
+
+/* batch 2, 300 x 500 rows, 6 heads over 2, head_dim 128. */
+static wl_forward_args usual(void) {
+    return (wl_forward_args){.size = sizeof(wl_forward_args),
+                             .q = tensor(0, 2, 300, 6, 128),
+                             .k = tensor(2, 2, 500, 2, 128),
+                             .v = tensor(4, 2, 500, 2, 128),
+                             .o = tensor(6, 2, 300, 6, 128),
+                             .lse = (float *)(void *)(arena() + (8 << 20))};
+}
+
+static void close_context(void) {
+    wl_close(ctx);
+    ctx = NULL;
+}
+
+TEST(a_call_is_launched) {
+    open_context(NULL);
+    wl_forward_args a = usual();
+    a.stream = &a;
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    CHECK_STR(wl_error(), "");
+    const fake_launch *l = last();
+    CHECK_STR(l->name, "fwd_fake");
+    CHECK_INT(l->grid[0], 36); /* 12 pairs of 3 row tiles of 128 */
+    CHECK_INT(l->grid[1] * l->grid[2], 1);
+    CHECK_INT(l->block[0], 384);
+    CHECK_INT(l->shared, 200000);
+    CHECK_INT(l->cluster, 1);
+    CHECK(l->stream == &a);
+    CHECK(l->fwd.lse == a.lse && l->fwd.work);
+    CHECK_INT(*l->fwd.work, 0);
+    CHECK_INT(l->fwd.seq_q, 300);
+    CHECK_INT(l->fwd.seq_k, 500);
+    CHECK_INT(l->fwd.heads, 6);
+    CHECK_INT(l->fwd.group, 3);
+    CHECK_INT(l->fwd.pairs, 12);
+    CHECK_INT(l->fwd.row_tiles, 3);
+    CHECK_INT(l->fwd.section, 12); /* all of K and V fits in 32 MB */
+    CHECK(fabsf(l->fwd.scale_log2 - 1.44269504f / sqrtf(128)) < 1e-7f);
+    const fake_map *q = &l->map[0].made, *k = &l->map[1].made, *o = &l->map[3].made;
+    CHECK(q->address == a.q.data && k->address == a.k.data && o->address == a.o.data);
+    CHECK_INT(q->type, 9);
+    CHECK_INT(q->swizzle, 3);
+    CHECK_INT(q->promotion, 3);
+    CHECK_INT(q->dims[0], 128);
+    CHECK_INT(q->dims[1], 300);
+    CHECK_INT(q->dims[2], 6);
+    CHECK_INT(q->dims[3], 2);
+    CHECK_INT(q->strides[0], 6 * 256);
+    CHECK_INT(q->strides[1], 256);
+    CHECK_INT(q->strides[2], 300 * 6 * 256);
+    CHECK_INT(q->box[0], 64);
+    CHECK_INT(k->box[1], 128);
+    CHECK_INT(o->box[1], 16);
+    close_context();
+}
+
+TEST(scratch_goes_round) {
+    open_context(NULL);
+    wl_forward_args a = usual();
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    int *first = last()->fwd.work;
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    CHECK_INT((char *)last()->fwd.work - (char *)first, WL_MAX_SCRATCH);
+    for (int i = 0; i < 4095; i++) wl_forward(ctx, &a);
+    CHECK(last()->fwd.work == first);
+    CHECK_INT(state()->libraries, 1);
+    close_context();
+    CHECK_INT(state()->libraries, 0);
+    CHECK_INT(state()->allocations, 1); /* the arena */
+    CHECK_INT(state()->retained, 0);
+}
+
+TEST(scale_fp16_no_lse_and_layout) {
+    open_context(NULL);
+    wl_forward_args a = usual();
+    a.scale = 0.5f;
+    a.lse = NULL;
+    a.mask = WL_MASK_CAUSAL;
+    a.q.dtype = a.k.dtype = a.v.dtype = a.o.dtype = WL_FP16;
+    a.q.stride[1] = 128, a.q.stride[2] = 300 * 128; /* bhsd */
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    CHECK(!last()->fwd.lse);
+    CHECK(fabsf(last()->fwd.scale_log2 - 0.72134752f) < 1e-7f);
+    CHECK_INT(last()->map[0].made.type, 6);
+    CHECK_INT(last()->map[0].made.strides[0], 256);
+    char text[1024];
+    CHECK_INT(wl_explain(ctx, &a, text, sizeof text), WL_OK);
+    CHECK_STR(text, "kernel  fwd_fake\nby      prefer fake\nfrom    memory\n"
+              "problem variant=fwd head_dim=128 head_dim_v=128 dtype=fp16 mask=causal layout=bhsd "
+              "batch=2 heads=6 kv_heads=2 seq_q=300 seq_k=500 scale=0.5\n"
+              "launch  fwd_fake: 36 blocks of 384 threads, 200000 bytes of shared memory, "
+              "clusters of 1\n");
+    close_context();
+}
+
+TEST(sections_share_l2_evenly) {
+    open_context(NULL);
+    wl_forward_args a = usual();
+    /* 20 K/V heads of 1,000,000 rows x 512 bytes; a section holds at least one of them. */
+    a.q = tensor(0, 4, 1, 10, 128), a.o = tensor(6, 4, 1, 10, 128);
+    a.k = tensor(2, 4, 1000000, 5, 128), a.v = tensor(4, 4, 1000000, 5, 128);
+    a.k.stride[0] = a.k.stride[1] = a.k.stride[2] = 0; /* broadcast */
+    a.v.stride[0] = a.v.stride[1] = a.v.stride[2] = 0;
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    CHECK_INT(last()->fwd.section, 2);
+    a.k.shape[1] = a.v.shape[1] = 8192; /* 4 MB each: 8 fit, three sections of 20 make 7 */
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    CHECK_INT(last()->fwd.section, 14);
+    close_context();
+}
+
+TEST(clusters_and_the_device_bound_the_grid) {
+    open_context(NULL);
+    setenv("FAKE_GEN_RECORD", "choice c\nscratch 0\nset tile_m 64\nkernel c\nparams fwd\nthreads 128\n"
+           "cluster 4\nmap q 64 64\nmap k 64 64\nmap v 64 64\nmap o 64 64\n", 1);
+    wl_forward_args a = usual();
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    CHECK_INT(last()->grid[0], 60); /* 60 items in 15 clusters of 4 */
+    CHECK_INT(last()->cluster, 4);
+    CHECK(!last()->fwd.work);
+    a.q = tensor(0, 1, 30000, 2, 128), a.o = tensor(16 - 8, 1, 30000, 2, 128);
+    a.q.stride[1] = 0, a.q.stride[2] = 0, a.k.shape[0] = a.v.shape[0] = 1;
+    a.o.data = arena() + (8 << 20), a.lse = NULL;
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    CHECK_INT(last()->grid[0], 132);
+    close_context();
+}
+
+TEST(extent_one_may_have_any_stride) {
+    open_context(NULL);
+    wl_forward_args a = usual();
+    a.q = tensor(0, 1, 300, 6, 128), a.o = tensor(6, 1, 300, 6, 128);
+    a.k = tensor(2, 1, 500, 1, 128), a.v = tensor(4, 1, 500, 1, 128);
+    a.q.stride[0] = -3, a.k.stride[2] = 1, a.v.stride[0] = (int64_t)1 << 60, a.o.stride[0] = 7;
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    CHECK_INT(last()->map[0].made.strides[2], 256);
+    close_context();
+}
+
+/* ---- bad arguments ---- */
+
+typedef void change(wl_forward_args *a);
+static void no_size(wl_forward_args *a) { a->size = 4; }
+static void bad_mask(wl_forward_args *a) { a->mask = (wl_mask)7; }
+static void bad_scale(wl_forward_args *a) { a->scale = -1; }
+static void inf_scale(wl_forward_args *a) { a->scale = INFINITY; }
+static void nan_scale(wl_forward_args *a) { a->scale = NAN; }
+static void null_k(wl_forward_args *a) { a->k.data = NULL; }
+static void bad_dtype(wl_forward_args *a) { a->v.dtype = WL_FP32; }
+static void mixed_dtype(wl_forward_args *a) { a->o.dtype = WL_FP16; }
+static void zero_rows(wl_forward_args *a) { a->k.shape[1] = 0; }
+static void many_rows(wl_forward_args *a) { a->q.shape[1] = ((int64_t)1 << 30) + 1; }
+static void odd_dim(wl_forward_args *a) { a->q.shape[3] = 100; }
+static void strided_dim(wl_forward_args *a) { a->q.stride[3] = 2; }
+static void odd_stride(wl_forward_args *a) { a->q.stride[1] = 130; }
+static void negative_stride(wl_forward_args *a) { a->v.stride[1] = -256; }
+static void huge_stride(wl_forward_args *a) { a->v.stride[0] = (int64_t)1 << 39; }
+static void other_batch(wl_forward_args *a) { a->v.shape[0] = 3; }
+static void other_seq_q(wl_forward_args *a) { a->o.shape[1] = 299; }
+static void other_seq_k(wl_forward_args *a) { a->v.shape[1] = 499; }
+static void other_dim(wl_forward_args *a) { a->k.shape[3] = 64; }
+static void odd_heads(wl_forward_args *a) {
+    a->q.shape[2] = a->o.shape[2] = 5;
+}
+static void short_step(wl_forward_args *a) { a->o.stride[1] = 760; }
+static void zero_step(wl_forward_args *a) { a->o.stride[0] = 0; }
+static void over_input(wl_forward_args *a) { a->o.data = (char *)a->k.data + 256; }
+static void in_place(wl_forward_args *a) { a->o.data = a->q.data; }
+static void lse_over_v(wl_forward_args *a) { a->lse = a->v.data; }
+static void long_variant(wl_forward_args *a) { a->variant = "a23456789012345678901234567890123"; }
+static void odd_variant(wl_forward_args *a) { a->variant = "Fwd"; }
+static void words_in_variant(wl_forward_args *a) { a->variant = "fwd heads=1"; }
+static void much_work(wl_forward_args *a) {
+    int64_t b = 65535, h = 65535;
+    a->q = (wl_tensor){a->q.data, WL_BF16, {b, 1, h, 128}, {0, 0, 0, 1}};
+    a->k = (wl_tensor){a->k.data, WL_BF16, {b, 1, h, 128}, {0, 0, 0, 1}};
+    a->v = (wl_tensor){a->v.data, WL_BF16, {b, 1, h, 8}, {0, 0, 0, 1}};
+    a->o = (wl_tensor){a->o.data, WL_BF16, {b, 1, h, 8}, {h * 8, 8, 8, 1}};
+    a->lse = NULL;
+}
+
+static const struct {
+    change *make;
+    const char *message;
+} bad_calls[] = {
+    {bad_mask, "mask = 7: expected WL_MASK_NONE or WL_MASK_CAUSAL"},
+    {bad_scale, "scale = -1: expected a finite number above 0, or 0 for 1/sqrt(head_dim)"},
+    {inf_scale, "scale = inf: expected a finite number above 0, or 0 for 1/sqrt(head_dim)"},
+    {nan_scale, "scale = nan: expected a finite number above 0, or 0 for 1/sqrt(head_dim)"},
+    {null_k, "k.data is NULL"},
+    {bad_dtype, "v.dtype = 2: expected WL_BF16 or WL_FP16"},
+    {mixed_dtype, "o.dtype is fp16, but q.dtype is bf16: all four must be alike"},
+    {zero_rows, "k.shape[1] (seq) = 0: expected 1 to 2^30"},
+    {many_rows, "q.shape[1] (seq) = 1073741825: expected 1 to 2^30"},
+    {odd_dim, "q.shape[3] = 100: expected a multiple of 8 elements, 16 bytes"},
+    {strided_dim, "q.stride[3] = 2: the last dimension must be contiguous (stride 1)"},
+    {odd_stride, "q.stride[1] = 130 elements is 260 bytes; TMA needs a multiple of 16: pad the rows or "
+                 "make the tensor contiguous"},
+    {negative_stride, "v.stride[1] = -256: expected 0 to 2^39 - 1 elements"},
+    {huge_stride, "v.stride[0] = 549755813888: expected 0 to 2^39 - 1 elements"},
+    {other_batch, "v.shape[0] = 3, but q.shape[0] = 2: both are batch"},
+    {other_seq_q, "o.shape[1] = 299, but q.shape[1] = 300: both are seq_q"},
+    {other_seq_k, "v.shape[1] = 499, but k.shape[1] = 500: both are seq_k"},
+    {other_dim, "k.shape[3] = 64, but q.shape[3] = 128: both are head_dim"},
+    {odd_heads, "q.shape[2] = 5 heads is no multiple of k.shape[2] = 2 kv_heads"},
+    {short_step, "o.stride[1] = 760 is less than the 768 elements that it must step over: rows of o "
+                 "would overlap"},
+    {zero_step, "o.stride[0] = 0 is less than the 128 elements that it must step over: rows of o would "
+                "overlap"},
+    {over_input, "o overlaps k: the kernel reads k while it writes o"},
+    {in_place, "o overlaps q: the kernel reads q while it writes o"},
+    {lse_over_v, "lse overlaps v"},
+    {long_variant, "variant = 'a23456789012345678901234567890123': longer than 32 characters"},
+    {odd_variant, "variant: expected a name, [a-z][a-z0-9_]{0,31}, got 'Fwd'"},
+    {words_in_variant, "problem: heads is given twice"},
+    {much_work, "batch * heads * ceil(seq_q / 128) = 4294836225 work items: at most 2^31 - 1; split "
+                "the batch"},
+};
+
+TEST(bad_arguments_are_named) {
+    open_context(NULL);
+    int before = state()->launches;
+    for (size_t i = 0; i < sizeof bad_calls / sizeof *bad_calls; i++) {
+        wl_forward_args a = usual();
+        bad_calls[i].make(&a);
+        CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL, bad_calls[i].message);
+    }
+    CHECK_INT(state()->launches, before);
+    close_context();
+}
+
+TEST(size_fields_context_and_long_names) {
+    open_context(NULL);
+    char want[300], name[200];
+    wl_forward_args a = usual();
+    no_size(&a);
+    snprintf(want, sizeof want, "args.size = 4: set it to sizeof(wl_forward_args), %zu in warploom %s",
+             sizeof a, wl_version());
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL, want);
+    CHECK_INT(wl_forward(ctx, NULL), WL_EINVAL);
+    CHECK_FAIL(wl_forward(NULL, &a), WL_EINVAL, "ctx is NULL: wl_open makes one");
+    CHECK_FAIL(wl_open(NULL, NULL), WL_EINVAL, "out is NULL");
+    a = usual();
+    memset(name, 'k', sizeof name);
+    name[199] = '\0';
+    a.kernel = name;
+    CHECK_INT(wl_forward(ctx, &a), WL_EINVAL);
+    CHECK(strstr(wl_error(), "longer than 127 characters"));
+    close_context();
+}
+
+TEST(addresses_are_checked) {
+    open_context(NULL);
+    char want[200];
+    static _Alignas(16) char host[64];
+    wl_forward_args a = usual();
+    a.q.data = (char *)a.q.data + 2;
+    snprintf(want, sizeof want, "q.data = %p: TMA needs an address that is a multiple of 16 bytes",
+             a.q.data);
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL, want);
+    a = usual();
+    a.v.data = host;
+    snprintf(want, sizeof want, "v.data = %p is not memory of a CUDA device", (void *)host);
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL, want);
+    a = usual();
+    a.lse = (float *)(void *)((char *)a.lse + 2);
+    snprintf(want, sizeof want, "lse = %p: expected a multiple of 4 bytes", (void *)a.lse);
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL, want);
+    CUdeviceptr there;
+    setenv("FAKE_CUDA_ALLOC", "1", 1);
+    CHECK_INT(driver->cuMemAlloc_v2(&there, 4096), 0);
+    a = usual();
+    a.lse = (float *)(uintptr_t)there;
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL,
+               "lse is on device 1, the context on device 0: open a context there");
+    driver->cuMemFree_v2(there);
+    a = usual();
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    int asked = state()->pointer_queries;
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    CHECK_INT(state()->pointer_queries, asked);
+    close_context();
+}
+
+TEST(interleaved_rows_do_not_overlap) {
+    wl_view a, b;
+    open_context(NULL);
+    /* q, k, v and o packed in one buffer (batch, seq, 4, heads, dim). */
+    wl_tensor t = tensor(0, 2, 10, 3, 64);
+    t.stride[1] = 4 * 3 * 64, t.stride[0] = 10 * t.stride[1];
+    wl_tensor u = t;
+    struct {
+        int64_t offset;
+        int status;
+    } rows[] = {{192, WL_OK},  {576, WL_OK}, {-192, WL_OK},     {64, WL_EINVAL}, {0, WL_EINVAL},
+                {8, WL_EINVAL}, {768, WL_EINVAL}, {768 + 192, WL_OK}, {-760, WL_EINVAL}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        u.data = (char *)t.data + 65536;
+        t.data = (char *)u.data + rows[i].offset * 2;
+        CHECK_INT(wl_view_check("o", &t, &a), WL_OK);
+        CHECK_INT(wl_view_check("q", &u, &b), WL_OK);
+        CHECK_INT(wl_view_apart(&a, &b), rows[i].status);
+    }
+    /* Longer keys in the same buffer: their batch would run into the next; judged as overlap. */
+    u.shape[1] = 11;
+    t.data = (char *)u.data + 192 * 2;
+    CHECK_INT(wl_view_check("o", &t, &a), WL_OK);
+    CHECK_INT(wl_view_check("k", &u, &b), WL_OK);
+    CHECK_INT(wl_view_apart(&a, &b), WL_EINVAL);
+    u.shape[1] = 10, u.stride[2] = 128;
+    CHECK_INT(wl_view_check("k", &u, &b), WL_OK);
+    CHECK_FAIL(wl_view_apart(&a, &b), WL_EINVAL, "o overlaps k: the kernel reads k while it writes o");
+    close_context();
+}
+
+/* ---- choices ---- */
+
+TEST(problems_share_kernels) {
+    open_context(NULL);
+    wl_forward_args a = usual();
+    CHECK_INT(wl_prepare(ctx, &a), WL_OK);
+    int kernels = state()->kernels, launches = state()->launches;
+    setenv("FAKE_GEN_FAIL", "choose", 1); /* no question from here on */
+    a.q.shape[1] = a.o.shape[1] = 257;
+    CHECK_INT(wl_prepare(ctx, &a), WL_OK);
+    CHECK_INT(state()->launches, launches);
+    a.k.shape[1] = a.v.shape[1] = 513; /* another bucket */
+    CHECK_FAIL(wl_prepare(ctx, &a), WL_ESPEC, "fake.yaml:1:1: choose fails");
+    unsetenv("FAKE_GEN_FAIL");
+    CHECK_INT(wl_prepare(ctx, &a), WL_OK);
+    CHECK_INT(state()->kernels, kernels); /* the same image is loaded once */
+    a.kernel = "fwd_forced";
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    CHECK_STR(last()->name, "fwd_forced");
+    close_context();
+}
+
+TEST(records_that_cannot_be_launched) {
+    static const struct {
+        const char *record, *message;
+    } rows[] = {
+        {"choice c\nkernel c\nparams fwd\nthreads 32", "kernel c: its record sets no tile_m"},
+        {"choice c\nset tile_m 1\nkernel c\nparams bwd\nthreads 32",
+         "kernel c: no params 'bwd' in warploom " WARPLOOM_VERSION},
+        {"choice c\nset tile_m 1\nkernel c\nparams fwd\nthreads 32\nmap p 64 64",
+         "kernel c: a map of 'p', expected q, k, v or o"},
+    };
+    open_context(NULL);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        wl_forward_args a = usual();
+        setenv("FAKE_GEN_RECORD", rows[i].record, 1);
+        setenv("WARPLOOM_CACHE", "off", 1);
+        close_context();
+        CHECK_INT(wl_open(&ctx, NULL), WL_OK);
+        CHECK_FAIL(wl_forward(ctx, &a), WL_ESPEC, rows[i].message);
+    }
+    close_context();
+}
+
+TEST(explain_compiles_nothing) {
+    open_context(NULL);
+    wl_forward_args a = usual();
+    char text[1024], small[8];
+    setenv("FAKE_NVRTC_FAIL", "nvrtcCompileProgram", 1);
+    CHECK_INT(wl_explain(ctx, &a, text, sizeof text), WL_OK);
+    CHECK(strstr(text, "from    jit\n"));
+    CHECK_INT(wl_explain(ctx, &a, small, sizeof small), WL_OK);
+    CHECK_STR(small, "kernel ");
+    a.scale = -1;
+    CHECK_INT(wl_explain(ctx, &a, small, sizeof small), WL_EINVAL);
+    CHECK_STR(small, "");
+    close_context();
+}
+
+TEST(a_hand_edited_source_is_launched) {
+    static const char text[] = "extern \"C\" __global__ void fwd_mine() {}";
+    open_context(&(wl_options){.size = sizeof(wl_options), .log = take_log, .log_user = logged});
+    wl_forward_args a = usual();
+    CHECK_INT(wl_context_forward_source(ctx, &a, "fwd_mine.cu", text), WL_OK);
+    CHECK_STR(last()->name, "fwd_mine");
+    CHECK(wl_context_driver(ctx) == driver);
+    CHECK(wl_context_tools(ctx) != NULL);
+    CHECK_STR(wl_context_device(ctx)->arch, "sm_90a");
+    CHECK_INT(wl_context_forward_source(ctx, &a, "fwd_mine.cu", "int x;"), WL_EINVAL);
+    a.scale = -1;
+    CHECK_INT(wl_context_forward_source(ctx, &a, "fwd_mine.cu", text), WL_EINVAL);
+    close_context();
+}
+
+TEST(cache_trouble_is_logged_once) {
+    *logged = '\0';
+    fakes();
+    CHECK_INT(wl_driver_get(&driver), WL_OK);
+    const wl_options o = {.size = sizeof o, .cache_dir = "/proc/nowhere", .log = take_log,
+                          .log_user = logged};
+    CHECK_INT(wl_open(&ctx, &o), WL_OK);
+    wl_forward_args a = usual();
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    CHECK(strstr(logged, "/proc/nowhere"));
+    size_t size = strlen(logged);
+    a.k.shape[1] = a.v.shape[1] = 1;
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    CHECK_INT(strlen(logged), size);
+    close_context();
+}
+
+/* ---- the driver's part ---- */
+
+TEST(an_image_that_the_driver_refuses_is_made_anew) {
+    open_context(NULL);
+    wl_forward_args a = usual();
+    CHECK_INT(wl_prepare(ctx, &a), WL_OK);
+    close_context();
+    CHECK_INT(wl_open(&ctx, NULL), WL_OK);
+    setenv("FAKE_CUDA_FAIL", "cuLibraryLoadData:200:1", 1);
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    CHECK_STR(wl_error(), "");
+    close_context();
+    setenv("FAKE_CUDA_FAIL", "cuLibraryLoadData:200", 1);
+    CHECK_INT(wl_open(&ctx, NULL), WL_OK);
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EFAIL,
+               "cuLibraryLoadData: CUDA_ERROR_INVALID_IMAGE (a fake error)");
+    close_context();
+}
+
+TEST(errors_of_the_driver_are_told) {
+    static const char *const in_open[] = {"cuCtxGetCurrent", "cuDevicePrimaryCtxRetain",
+                                          "cuMemAlloc_v2", "cuMemsetD8_v2", "cuStreamSynchronize"};
+    char want[128], inject[64];
+    open_context(NULL);
+    wl_forward_args a = usual();
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    setenv("FAKE_CUDA_FAIL", "cuLaunchKernelEx:700", 1);
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EFAIL,
+               "cuLaunchKernelEx: CUDA_ERROR_ILLEGAL_ADDRESS (a fake error)");
+    setenv("FAKE_CUDA_FAIL", "cuTensorMapEncodeTiled:1", 1);
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EFAIL,
+               "cuTensorMapEncodeTiled: CUDA_ERROR_INVALID_VALUE (a fake error)");
+    unsetenv("FAKE_CUDA_FAIL");
+    close_context();
+    for (size_t i = 0; i < sizeof in_open / sizeof *in_open; i++) {
+        const char *suffix = strstr(in_open[i], "_v2");
+        int size = suffix ? (int)(suffix - in_open[i]) : (int)strlen(in_open[i]);
+        snprintf(inject, sizeof inject, "%s:1", in_open[i]);
+        snprintf(want, sizeof want, "%.*s: CUDA_ERROR_INVALID_VALUE (a fake error)", size, in_open[i]);
+        setenv("FAKE_CUDA_FAIL", inject, 1);
+        CHECK_FAIL(wl_open(&ctx, NULL), WL_EFAIL, want);
+        CHECK(!ctx);
+    }
+    unsetenv("FAKE_CUDA_FAIL");
+    setenv("FAKE_CUDA_DEVICES", "0", 1);
+    CHECK_INT(wl_open(&ctx, NULL), WL_EDEVICE);
+    CHECK(*wl_error());
+    CHECK_INT(wl_open(&ctx, &(wl_options){.size = 1}), WL_EINVAL);
+    CHECK_INT(state()->allocations, 1);
+    CHECK_INT(state()->retained, 0);
+}
+
+TEST(the_current_context_decides_the_device) {
+    CUcontext other, seen;
+    open_context(NULL);
+    close_context();
+    setenv("FAKE_CUDA_DEVICES", "2", 1);
+    CHECK_INT(driver->cuDevicePrimaryCtxRetain(&other, 1), 0);
+    driver->cuCtxSetCurrent(other);
+    CHECK_INT(wl_open(&ctx, NULL), WL_OK);
+    CHECK_INT(wl_context_device(ctx)->ordinal, 1);
+    driver->cuCtxSetCurrent(NULL);
+    wl_forward_args a = usual();
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL,
+               "q.data is on device 0, the context on device 1: open a context there");
+    driver->cuCtxGetCurrent(&seen);
+    CHECK(!seen);
+    close_context();
+    driver->cuDevicePrimaryCtxRelease_v2(1);
+}
+
+TEST(another_architecture_is_refused) {
+    open_context(NULL);
+    close_context();
+    setenv("FAKE_CUDA_CC", "80", 1);
+    CHECK_INT(wl_open(&ctx, NULL), WL_OK);
+    wl_forward_args a = usual();
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EDEVICE,
+               "kernel fwd_fake is for sm_90a, and this device is sm_80");
+    close_context();
+}
+
+/* ---- threads ---- */
+
+static void *forward_often(void *arg) {
+    wl_forward_args a = usual();
+    for (int i = 0; i < 200; i++) {
+        a.k.shape[1] = a.v.shape[1] = 1 << i % 9;
+        if (wl_prepare(ctx, &a)) *(int *)arg = 1;
+    }
+    return NULL;
+}
+
+TEST(threads_share_a_context) {
+    pthread_t threads[4];
+    int failed[4] = {0};
+    open_context(NULL);
+    int before = state()->kernels;
+    for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, forward_often, &failed[i]);
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < 4; i++) CHECK_INT(failed[i], 0);
+    CHECK_INT(state()->kernels - before, 1);
+    close_context();
+}
+
+TEST(statuses_and_versions_have_words) {
+    CHECK_STR(wl_status_text(WL_EVERIFY), "verification failed");
+    CHECK_STR(wl_status_text((wl_status)99), "unknown status");
+    CHECK_STR(wl_version(), WARPLOOM_VERSION);
+    wl_close(NULL);
+}
