@@ -37,7 +37,8 @@ function M.plan(c)
     p.score_registers = c.tile_n // 2
     p.out_registers = c.head_dim_v // 2
     -- Scores, probabilities and output live together; the rest is addresses, rows and temporaries.
-    p.needed_registers = p.score_registers + p.score_registers // 2 + p.out_registers + 32
+    p.needed_registers = p.score_registers + p.score_registers // 2 + p.out_registers +
+        (c.order == "rotated" and 52 or 32)
     p.register_pool = entry_registers(p.threads) * p.threads
     p.register_sum = 128 * (c.registers_p + c.consumer_warpgroups * c.registers_c)
     p.pingpong = c.consumer_warpgroups > 1 and 1 or 0
