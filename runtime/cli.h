@@ -59,7 +59,7 @@ typedef struct {
 } cli_rows;
 /* Adds one cell, formatted. */
 void cli_cell(cli_rows *rows, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Prints and frees. */
-void cli_rows_print(cli_rows *rows, bool json, bool titles);
+void cli_rows_print(const cli_rows *rows, bool json, bool titles);
+void cli_rows_free(cli_rows *rows);
 
 #endif

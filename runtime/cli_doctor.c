@@ -84,6 +84,7 @@ wl_status cli_doctor(const cli_args *args) {
     driver_rows(&rows);
     cache_row(&rows, wl_tools_cache(tools));
     cli_rows_print(&rows, args->value[OPTION_JSON], false);
+    cli_rows_free(&rows);
     wl_tools_close(tools);
     clear_message();
     return WL_OK;

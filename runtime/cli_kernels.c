@@ -49,6 +49,7 @@ wl_status cli_list(const cli_args *args) {
     if (!status) status = wl_tools_ask(tools, "list", text.data, &names);
     if (!status) each_line(names.data, &rows, one_cell);
     if (!status) cli_rows_print(&rows, args->value[OPTION_JSON], false);
+    cli_rows_free(&rows);
     wl_tools_close(tools);
     wl_buf_free(&text), wl_buf_free(&names);
     return status;
@@ -102,6 +103,7 @@ wl_status cli_check(const cli_args *args) {
         if (!first) first = status;
     }
     if (json) cli_rows_print(&rows, true, true);
+    cli_rows_free(&rows);
     return first;
 }
 
@@ -118,7 +120,7 @@ static wl_status choose(wl_tools *tools, char **words, int n, wl_launch *out) {
 wl_status cli_emit(const cli_args *args) {
     static const char *const column[] = {"name", "source", NULL};
     cli_rows rows = {.column = column};
-    const char *file = args->value[OPTION_OUT];
+    const char *file = args->value[OPTION_OUT], *json = args->value[OPTION_JSON];
     wl_tools *tools = NULL;
     wl_launch *launch = wl_alloc(sizeof *launch);
     wl_buf text = {0};
@@ -127,14 +129,13 @@ wl_status cli_emit(const cli_args *args) {
     for (int i = 0; !status && i < launch->n_kernels; i++) {
         size_t before = text.size;
         status = wl_tools_ask(tools, "source", launch->kernel[i].symbol, &text);
-        if (status) break;
-        cli_cell(&rows, "%s", launch->kernel[i].symbol);
-        cli_cell(&rows, "%s", text.data + before);
+        if (!status) cli_cell(&rows, "%s", launch->kernel[i].symbol);
+        if (!status) cli_cell(&rows, "%s", text.data + before);
     }
     if (!status && file) status = wl_file_write(file, text.data, text.size);
-    else if (!status && !args->value[OPTION_JSON]) fwrite(text.data, 1, text.size, stdout);
-    if (!args->value[OPTION_JSON]) rows.n_cells = 0;
-    if (!status) cli_rows_print(&rows, args->value[OPTION_JSON], true);
+    else if (!status && !json) fwrite(text.data, 1, text.size, stdout);
+    if (!status && json) cli_rows_print(&rows, true, true);
+    cli_rows_free(&rows);
     wl_tools_close(tools);
     wl_buf_free(&text);
     free(launch);
@@ -227,6 +228,7 @@ wl_status cli_compile(const cli_args *args) {
     if (!status)
         status = source ? compile_source(tools, args, &rows) : compile_subjects(tools, args, &rows);
     cli_rows_print(&rows, args->value[OPTION_JSON], true);
+    cli_rows_free(&rows);
     wl_tools_close(tools);
     return status;
 }
@@ -260,6 +262,7 @@ wl_status cli_explain(const cli_args *args) {
     if (!status && args->value[OPTION_JSON]) {
         each_line(text.data, &rows, explain_cells);
         cli_rows_print(&rows, true, true);
+        cli_rows_free(&rows);
     }
     wl_tools_close(tools);
     wl_buf_free(&text), wl_buf_free(&subject);

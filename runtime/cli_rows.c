@@ -91,11 +91,13 @@ static void print_json(const cli_rows *rows) {
     fputs(rows->n_cells ? "\n]\n" : "]\n", stdout);
 }
 
-void cli_rows_print(cli_rows *rows, bool json, bool titles) {
+void cli_rows_print(const cli_rows *rows, bool json, bool titles) {
     if (json) print_json(rows);
     else if (rows->n_cells) print_text(rows, titles);
+}
+
+void cli_rows_free(cli_rows *rows) {
     for (size_t i = 0; i < rows->n_cells; i++) free(rows->cell[i]);
     free(rows->cell);
-    rows->cell = NULL;
-    rows->n_cells = 0;
+    *rows = (cli_rows){.column = rows->column};
 }

@@ -309,6 +309,7 @@ static void print(const job *j, const char *name, const wl_difference *d) {
         cli_cell(&rows, "%.3g", d->lse_error);
     }
     cli_rows_print(&rows, j->args->value[OPTION_JSON], true);
+    cli_rows_free(&rows);
 }
 
 static void close_job(job *j) {

@@ -14,6 +14,7 @@ import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -157,6 +158,56 @@ def check_cover_odd():
     return cover(1)
 
 
+def machine_code(path):
+    """The .text sections of an ELF file: what is left when names differ in length."""
+    data = open(path, "rb").read()
+    start, = struct.unpack_from("<Q", data, 40)
+    size, n, names = struct.unpack_from("<3H", data, 58)
+    sections = [struct.unpack_from("<IIQQQQ", data, start + i * size) for i in range(n)]
+    at = sections[names][4]
+    return b"".join(data[s[4]:s[4] + s[5]] for s in sections
+                    if data[at + s[0]:].startswith(b".text."))
+
+
+def check_knobs():
+    """Every value of every knob makes other machine code: neighbours of one candidate differ."""
+    problem = "head_dim=128 dtype=bf16 mask=causal layout=bshd heads=16 seq_q=4096"
+    names = Generator().ask("list", problem).split()
+    parts = [name.split("_") for name in names]
+    result, tried = Result(), {}
+    with tempfile.TemporaryDirectory() as folder:
+        def cubin(name):
+            path = os.path.join(folder, name)
+            done = warploom("compile", name, "-o", path)
+            return done.stderr if done.returncode else machine_code(path)
+
+        first = cubin(names[0])
+        for name, part in zip(names, parts):
+            other = [i for i, (a, b) in enumerate(zip(part, parts[0])) if a != b]
+            if len(other) == 1 and (other[0], part[other[0]]) not in tried:
+                tried[other[0], part[other[0]]] = name
+        for name in tried.values():
+            image = cubin(name)
+            result.expect(image and isinstance(image, bytes) and image != first,
+                          f"{name} has the machine code of {names[0]}" if image == first else str(image)[:999])
+    result.expect(len(tried) >= 4, f"{names[0]} has but {len(tried)} neighbours")
+    return result
+
+
+def check_python():
+    """The unittest files of tests/ that need neither GPU nor torch."""
+    result = Result()
+    for path in sorted(glob.glob(ROOT + "/tests/test_*.py")):
+        if path.endswith("/test_cli.py"):
+            continue
+        done = call([sys.executable, path], BUILD=BUILD)
+        ran = re.search(r"Ran (\d+) test", done.stderr)
+        result.passed += int(ran[1]) if ran and not done.returncode else 0
+        if done.returncode or not ran:
+            result.failures.append(f"{path}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+    return result
+
+
 def long_functions(text):
     """Functions of more than 40 lines, but for the consumer loop."""
     lines, start, name = text.splitlines(), 0, ""
@@ -285,7 +336,7 @@ def check_sanitized():
     if made.returncode:
         return Result(0, [made.stdout + made.stderr])
     options = {"ASAN_OPTIONS": "abort_on_error=0:exitcode=99", "UBSAN_OPTIONS": "print_stacktrace=1",
-               "LSAN_OPTIONS": "print_suppressions=0:suppressions=" + ROOT + "/tests/lsan.supp"}
+               "LSAN_OPTIONS": "exitcode=99"}
     result = programs(build, **options)
     cli = Result(*test_cli.run(build, **options))
     return Result(result.passed + cli.passed, result.failures + cli.failures)
@@ -389,8 +440,8 @@ def check_emit_all():
 
 
 # The long ones first, so that two at a time end together.
-CHECKS = [check_cover_even, check_cover_odd, check_coverage, check_sanitized, check_lines, check_unit, check_cli, check_bad,
-          check_determinism, check_generated, check_second, check_layers, check_size]
+CHECKS = [check_cover_even, check_cover_odd, check_coverage, check_sanitized, check_lines, check_knobs, check_unit,
+          check_cli, check_bad, check_python, check_determinism, check_generated, check_second, check_layers, check_size]
 
 
 def guarded(check):
