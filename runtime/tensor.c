@@ -26,7 +26,7 @@ static wl_status check_stride(const char *name, int i, int64_t stride) {
 wl_status wl_view_check(const char *name, const wl_tensor *t, wl_view *out) {
     if (!t->data) return fail(WL_EINVAL, "%s.data is NULL", name);
     if ((uintptr_t)t->data % GRAIN)
-        return fail(WL_EINVAL, "%s.data = %p: TMA needs an address that is a multiple of %d bytes", name,
+        return fail(WL_EINVAL, "%s.data = %p is not aligned: TMA needs a multiple of %d bytes", name,
                     t->data, GRAIN);
     if (t->dtype != WL_BF16 && t->dtype != WL_FP16)
         return fail(WL_EINVAL, "%s.dtype = %d: expected WL_BF16 or WL_FP16", name, (int)t->dtype);

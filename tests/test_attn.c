@@ -303,7 +303,7 @@ TEST(addresses_are_checked) {
     static _Alignas(16) char host[64];
     wl_forward_args a = usual();
     a.q.data = (char *)a.q.data + 2;
-    snprintf(want, sizeof want, "q.data = %p: TMA needs an address that is a multiple of 16 bytes",
+    snprintf(want, sizeof want, "q.data = %p is not aligned: TMA needs a multiple of 16 bytes",
              a.q.data);
     CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL, want);
     a = usual();

@@ -1,0 +1,147 @@
+# warploom.py - attention on PyTorch's CUDA tensors, over libwarploom.so.
+# SPDX-License-Identifier: BSD-3-Clause
+"""    o = warploom.forward(q, k, v, causal=True)
+    o, lse = warploom.forward(q, k, v, causal=True, return_lse=True)
+
+q is (batch, seq_q, heads, head_dim), k and v are (batch, seq_k, kv_heads, …); bf16 or fp16; any
+strides of multiples of 16 bytes with a contiguous last dimension. The call is queued on the current
+stream. Errors are raised as warploom.Error, whose text names the argument. There is no backward."""
+import ctypes
+import functools
+import os
+import struct
+
+import torch
+
+_DTYPES = {torch.bfloat16: 0, torch.float16: 1}
+_HERE = os.path.dirname(os.path.abspath(__file__))
+# struct wl_forward_args of warploom.h: size, four tensors, lse, mask, scale, variant, kernel, stream
+_ARGS = struct.Struct("@N" + "Pi8q" * 4 + "PifPPP")
+
+
+class Error(RuntimeError):
+    """status is a wl_status of warploom.h: 2 bad argument, 3 spec, 4 compile, 5 device."""
+
+    def __init__(self, text, status=2):
+        super().__init__(text)
+        self.status = status
+
+
+@functools.cache
+def library():
+    """libwarploom.so: WARPLOOM_LIB, beside this file, in the checkout's build/, else the loader's."""
+    places = [os.path.join(_HERE, "libwarploom.so"),
+              os.path.join(_HERE, "..", "..", os.environ.get("BUILD", "build"), "libwarploom.so")]
+    found = os.environ.get("WARPLOOM_LIB") or next(filter(os.path.exists, places), "libwarploom.so")
+    try:
+        lib = ctypes.CDLL(found)
+    except OSError as e:
+        raise Error(f"no libwarploom.so: {e}; run make, or name it in WARPLOOM_LIB", 5) from None
+    lib.wl_error.restype = lib.wl_version.restype = ctypes.c_char_p
+    lib.wl_open.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p]
+    lib.wl_forward.argtypes = lib.wl_prepare.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+    lib.wl_explain.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
+    return lib
+
+
+def _check(status):
+    if status:
+        raise Error(library().wl_error().decode(), status)
+
+
+@functools.cache
+def _context(index):
+    """The context of a device, open until the process ends."""
+    context = ctypes.c_void_p()
+    with torch.cuda.device(index):
+        torch.cuda.synchronize()  # makes the device's CUDA context current in this thread
+        _check(library().wl_open(ctypes.byref(context), None))
+    return context
+
+
+@functools.cache
+def _text(word):
+    """A C string that lives as long as the process."""
+    return ctypes.create_string_buffer(word.encode())
+
+
+def _address(word):
+    return ctypes.addressof(_text(word)) if word else 0
+
+
+def _stream(index):
+    try:
+        return torch._C._cuda_getCurrentRawStream(index)  # ten times faster than the public way
+    except AttributeError:
+        return torch.cuda.current_stream(index).cuda_stream
+
+
+def _pack(q, k, v, o, lse, causal, scale, variant, kernel):
+    fields = []
+    for name, t in (("q", q), ("k", k), ("v", v), ("out", o)):
+        dtype = _DTYPES.get(t.dtype)
+        if dtype is None or not t.is_cuda or t.dim() != 4:
+            raise Error(f"{name} is a {t.dim()}-dimensional {t.dtype} tensor on {t.device}: expected "
+                        "(batch, seq, heads, dim), dtype bfloat16 or float16, on a CUDA device")
+        fields += (t.data_ptr(), dtype, *t.shape, *t.stride())
+    return _ARGS.pack(_ARGS.size, *fields, lse.data_ptr() if lse is not None else 0, int(causal),
+                      scale or 0.0, _address(variant), _address(kernel), _stream(q.get_device()))
+
+
+def _outputs(q, v, out, lse, return_lse):
+    if q.dim() != 4 or v.dim() != 4:
+        raise Error(f"q has {q.dim()} dimensions and v {v.dim()}: expected (batch, seq, heads, dim)")
+    batch, rows, heads, _ = q.shape
+    if out is None:
+        out = torch.empty(batch, rows, heads, v.shape[3], dtype=q.dtype, device=q.device)
+    if lse is None and return_lse:
+        lse = torch.empty(batch, heads, rows, dtype=torch.float32, device=q.device)
+    if lse is not None and (lse.dtype != torch.float32 or lse.shape != (batch, heads, rows)
+                            or not lse.is_contiguous() or not lse.is_cuda):
+        raise Error("lse: expected a contiguous float32 CUDA tensor (batch, heads, seq_q) = "
+                    f"({batch}, {heads}, {rows})")
+    return out, lse
+
+
+def forward(q, k, v, causal=False, scale=None, out=None, return_lse=False, *, lse=None,
+            variant=None, kernel=None):
+    """softmax(scale * q k^T + mask) v into out (made if None). causal is aligned bottom-right; scale
+    None is 1/sqrt(head_dim); lse is log sum exp per row, (batch, heads, seq_q) in float32. variant
+    names one declared in a spec, kernel forces a candidate."""
+    out, lse = _outputs(q, v, out, lse, return_lse)
+    args = _pack(q, k, v, out, lse, causal, scale, variant, kernel)
+    status = library().wl_forward(_context(q.get_device()), args)
+    if status:
+        _check(status)
+    return (out, lse) if return_lse else out
+
+
+def prepared(q, k, v, causal=False, scale=None, out=None, return_lse=False, *, lse=None,
+             variant=None, kernel=None):
+    """(library, context, args), compiled and loaded: library.wl_forward(context, args) launches on
+    the stream that is current now, as long as the tensors live; out must be given."""
+    out, lse = _outputs(q, v, out, lse, return_lse)
+    args = _pack(q, k, v, out, lse, causal, scale, variant, kernel)
+    _check(library().wl_prepare(_context(q.get_device()), args))
+    return library(), _context(q.get_device()), args
+
+
+def forward_plan(q, k, v, causal=False, scale=None, out=None, return_lse=False, *, lse=None, **more):
+    """A function of no arguments that launches this call again, and holds its tensors."""
+    out, lse = _outputs(q, v, out, lse, return_lse)
+    lib, context, args = prepared(q, k, v, causal, scale, out, lse=lse, **more)
+
+    def launch(wl_forward=lib.wl_forward, keep=(q, k, v)):
+        if wl_forward(context, args):
+            raise Error(lib.wl_error().decode())
+        return (out, lse) if return_lse else out
+    return launch
+
+
+def explain(q, k, v, causal=False, scale=None, *, variant=None, kernel=None):
+    """Which kernel a call would use, who chose it and why: text of several lines."""
+    out, _ = _outputs(q, v, None, None, False)
+    text = ctypes.create_string_buffer(4096)
+    args = _pack(q, k, v, out, None, causal, scale, variant, kernel)
+    _check(library().wl_explain(_context(q.get_device()), args, text, len(text)))
+    return text.value.decode()
