@@ -21,7 +21,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [HERE, os.path.join(ROOT, "tests", "gpu"), os.path.join(ROOT, "runtime", "python")]
 import points as table  # noqa: E402
 from cases import parse as parse_name  # noqa: E402
-from prepare import cache_folder, chosen, compile_all  # noqa: E402
+from prepare import cache_folder, chosen, compile_all, gpu_or_exit  # noqa: E402
 
 NORM_LIMIT = {"bf16": 2.4e-3, "fp16": 4e-4}   # as in check.py
 PEER_LIMIT = 1e-2                             # a peer that computes something else is left out
@@ -84,35 +84,33 @@ def prepare(points, args):
 
 
 def our_calls(point, args, q, k, v, failed):
-    """{label: call}: ours, or every given candidate that is legal here."""
+    """({label: call} of ours, or of each given candidate that fits and is right; {label: what is
+    wrong with another})."""
     import contenders
-    if not args.candidates:
-        return {"ours": contenders.ours(q, k, v, point)}
-    calls = {}
-    for entry in (e for e in args.entries if fits(e, point)):
-        if entry not in failed:
-            calls[entry] = contenders.ours(q, k, v, point, **force(entry))
-    return calls
+    calls, bad = {}, {}
+    given = [e for e in args.entries if fits(e, point)]
+    for label in given if args.candidates else ["ours"]:
+        try:
+            if label in failed:
+                raise RuntimeError(failed[label])
+            call = contenders.ours(q, k, v, point, **(force(label) if given else {}))
+            error = norm_error(call(), q, k, v, point)
+            if not error <= NORM_LIMIT[point.dtype]:
+                raise RuntimeError(f"norm ratio {error:.3g}")
+            calls[label] = call
+        except RuntimeError as e:
+            bad[label] = (str(e).splitlines() or ["?"])[0]
+    return calls, bad
 
 
 def measure(point, args, fa3_function, failed, clock):
-    """{label: (us, noise, MHz)} of ours and the peers, {label: what is wrong with ours}."""
+    """({label: (us, noise, MHz)} of ours and the peers, {label: what is wrong with ours})."""
     import contenders
     import timing
     import torch
     torch.manual_seed(sum(map(ord, point.problem)))
     q, k, v = tensors(point)
-    mine = our_calls(point, args, q, k, v, failed)
-    bad = {}
-    for label, call in list(mine.items()):
-        try:
-            error = norm_error(call(), q, k, v, point)
-            if not error <= NORM_LIMIT[point.dtype]:
-                bad[label] = f"norm ratio {error:.3g}"
-        except RuntimeError as e:
-            bad[label] = str(e).splitlines()[0]
-        if label in bad:
-            del mine[label]
+    mine, bad = our_calls(point, args, q, k, v, failed)
     peers, missing = contenders.peers(args.peers.split(","), q, k, v, point, fa3_function)
     for name, call in list(peers.items()):
         error = norm_error(call(), q, k, v, point)
@@ -284,16 +282,17 @@ def options():
 def chosen_points(args):
     known, drawn = list(table.table()), table.drawn(args.seed)
     named = {"36": known, "24": drawn, "36,24": known + drawn, "both": known + drawn}
-    if args.points in named:
-        return named[args.points]
-    words = args.points.split()
-    return [p for p in known + drawn if set(words) <= set(p.problem.split())]
+    words = set(args.points.split())
+    points = named.get(args.points) or [p for p in known + drawn
+                                        if words <= set(p.problem.split())]
+    return [p for p in points if not args.candidates or any(fits(e, p) for e in args.entries)]
 
 
 def main():
     args = options()
     if args.first_call:
         return first_call_child()
+    gpu_or_exit("bench.py")
     cache_folder()
     print(f"seed of the drawn shapes: {args.seed}", flush=True)
     points, rows, wrong, start = chosen_points(args), [], 0, time.time()

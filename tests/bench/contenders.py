@@ -15,10 +15,10 @@ BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "fa2": SDPBackend.FLASH_ATTENTI
 
 
 def ours(q, k, v, point, **force):
+    """O and LSE by a prepared call. FA2 and FA3 give LSE too, cuDNN does not."""
     o = torch.empty(*q.shape[:3], v.shape[3], dtype=q.dtype, device=q.device)
     lse = torch.empty(q.shape[0], q.shape[2], q.shape[1], device=q.device)
-    causal = point.mask == "causal"
-    return lambda: warploom.forward(q, k, v, causal=causal, out=o, lse=lse, **force)
+    return warploom.forward_plan(q, k, v, point.mask == "causal", out=o, lse=lse, **force)
 
 
 def sdpa(backend, q, k, v, point):

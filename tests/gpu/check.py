@@ -22,7 +22,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [HERE, os.path.join(ROOT, "runtime", "python")]
 import cases as table  # noqa: E402
-from prepare import cache_folder, chosen, command, compile_all, covering_set  # noqa: E402
+from prepare import (cache_folder, chosen, command, compile_all, covering_set,  # noqa: E402
+                     gpu_or_exit)
 
 # Norm of the error of O over the norm of O: on normal inputs, on normal inputs with so few
 # elements that chance shows, and on the others, where scores reach thousands.
@@ -232,6 +233,7 @@ def chosen_cases(args):
 
 def main():
     args = options()
+    gpu_or_exit("check.py")
     cache_folder()
     cases, totals, worst = chosen_cases(args), Totals(), {}
     failed = {} if args.no_prepare else prepare(cases, args)

@@ -75,16 +75,16 @@ def refusals():
     wrong = [
         ("stride of 136 bytes", (odd, x, x), {}, "stride"),
         ("last dimension strided", (make(2, 64, 4, 128)[..., ::2], x, x), {}, "contiguous"),
-        ("2-byte alignment", (shifted, x, x), {}, "align"),
+        ("2-byte alignment", (shifted, x, x), {}, "address"),
         ("float32", (x.float(), x.float(), x.float()), {}, "dtype"),
         ("two dtypes", (x, x.half(), x), {}, "dtype"),
-        ("host memory", (x.cpu(), x, x), {}, "q"),
+        ("host memory", (x.cpu(), x, x), {}, "device"),
         ("heads no multiple", (make(2, 64, 4, 64), make(2, 64, 3, 64), make(2, 64, 3, 64)), {},
-         "heads"),
-        ("head_dim of k", (x, make(2, 64, 4, 72), x), {}, "k"),
-        ("seq of v", (x, x, make(2, 65, 4, 64)), {}, "v"),
+         "kv_heads"),
+        ("head_dim of k", (x, make(2, 64, 4, 72), x), {}, "head_dim"),
+        ("seq of v", (x, x, make(2, 65, 4, 64)), {}, "seq_k"),
         ("head_dim 60", (make(2, 64, 4, 60),) * 3, {}, "60"),
-        ("out overlaps q", (x, x.clone(), x.clone()), {"out": x}, "overlap"),
+        ("out overlaps q", (x, x.clone(), x.clone()), {"out": x}, "overlaps"),
         ("unknown kernel", (x, x, x), {"kernel": "fwd_d64_bf16_none_nonsense"}, "nonsense"),
     ]
     lines = []
@@ -92,7 +92,7 @@ def refusals():
         try:
             warploom.forward(*args, **more)
             lines.append(f"{what}: accepted")
-        except Exception as e:
+        except warploom.Error as e:
             if word not in str(e):
                 lines.append(f"{what}: the message lacks '{word}': {e}")
     return lines

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -21,6 +22,18 @@ def cache_folder():
 def command(*words, seconds=120):
     return subprocess.run([os.path.join(build_folder(), "warploom"), *words], text=True,
                           capture_output=True, timeout=seconds)
+
+
+def gpu_or_exit(program):
+    """Ends the process with the command's code 5 where PyTorch has no GPU."""
+    try:
+        import torch
+        why = "" if torch.cuda.is_available() else "PyTorch sees no GPU"
+    except ImportError as e:
+        why = str(e)
+    if why:
+        print(f"{program} needs PyTorch and a Hopper GPU: {why}", file=sys.stderr)
+        sys.exit(5)
 
 
 def chosen(problem):
