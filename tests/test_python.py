@@ -1,0 +1,133 @@
+# test_python.py - runtime/python/warploom.py over the fake driver, with tensors that are no torch's.
+# SPDX-License-Identifier: BSD-3-Clause
+import contextlib
+import ctypes
+import os
+import sys
+import tempfile
+import types
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BUILD = os.path.abspath(os.environ.get("BUILD", os.path.join(ROOT, "build")))
+CACHE = tempfile.TemporaryDirectory()
+os.environ.update(WARPLOOM_LIB=BUILD + "/libwarploom.so", WARPLOOM_CACHE_DIR=CACHE.name,
+                  **{"WARPLOOM_" + fake.upper(): f"{BUILD}/libfake_{file}.so" for fake, file in
+                     (("libcuda", "cuda"), ("nvrtc", "nvrtc"), ("gen", "gen"))})
+DRIVER = ctypes.CDLL(os.environ["WARPLOOM_LIBCUDA"])
+DRIVER.fake_cuda_state.restype = ctypes.POINTER(ctypes.c_int)
+
+
+class Tensor:
+    """Contiguous, in the fake driver's memory."""
+
+    def __init__(self, *shape, dtype="bfloat16", device="cuda"):
+        self.shape, self.dtype, self.device, self.is_cuda = shape, dtype, device, device == "cuda"
+        self.address = ctypes.c_uint64()
+        count = 1
+        self.strides = []
+        for extent in reversed(shape):
+            self.strides.insert(0, count)
+            count *= extent
+        DRIVER.cuMemAlloc_v2(ctypes.byref(self.address), ctypes.c_size_t(count * 4))
+
+    def dim(self):
+        return len(self.shape)
+
+    def stride(self):
+        return tuple(self.strides)
+
+    def data_ptr(self):
+        return self.address.value
+
+    def get_device(self):
+        return 0
+
+    def is_contiguous(self):
+        return True
+
+
+torch = types.ModuleType("torch")
+torch.bfloat16, torch.float16, torch.float32 = "bfloat16", "float16", "float32"
+torch.empty = Tensor
+torch.cuda = types.SimpleNamespace(
+    device=lambda index: contextlib.nullcontext(), synchronize=lambda: None,
+    current_stream=lambda index: types.SimpleNamespace(cuda_stream=0))
+torch._C = types.SimpleNamespace()
+sys.modules["torch"] = torch
+sys.path.insert(0, os.path.join(ROOT, "runtime/python"))
+import warploom  # noqa: E402
+
+
+def launches():
+    return DRIVER.fake_cuda_state()[0]
+
+
+class Python(unittest.TestCase):
+    def setUp(self):
+        self.q, self.k, self.v = Tensor(2, 30, 6, 64), Tensor(2, 50, 2, 64), Tensor(2, 50, 2, 64)
+
+    def raises(self, text, *args, **more):
+        with self.assertRaises(warploom.Error) as caught:
+            warploom.forward(*args, **more)
+        self.assertIn(text, str(caught.exception))
+        return caught.exception
+
+    def test_outputs_are_made(self):
+        before = launches()
+        o, lse = warploom.forward(self.q, self.k, self.v, causal=True, return_lse=True)
+        self.assertEqual((o.shape, o.dtype), ((2, 30, 6, 64), "bfloat16"))
+        self.assertEqual((lse.shape, lse.dtype), ((2, 6, 30), "float32"))
+        self.assertEqual(launches(), before + 1)
+
+    def test_outputs_are_given(self):
+        out, lse = Tensor(2, 30, 6, 64), Tensor(2, 6, 30, dtype="float32")
+        self.assertIs(warploom.forward(self.q, self.k, self.v, out=out, lse=lse), out)
+        self.assertEqual(warploom.forward(self.q, self.k, self.v, False, 0.5, out, True, lse=lse),
+                         (out, lse))
+
+    def test_plans_launch_again(self):
+        before = launches()
+        plan = warploom.forward_plan(self.q, self.k, self.v, causal=True, kernel="fwd_named")
+        self.assertEqual(launches(), before)
+        self.assertEqual(plan().shape, (2, 30, 6, 64))
+        plan()
+        self.assertEqual(launches(), before + 2)
+
+    def test_prepared_is_what_c_takes(self):
+        lib, context, args = warploom.prepared(self.q, self.k, self.v, out=Tensor(2, 30, 6, 64))
+        self.assertEqual(lib.wl_forward(context, args), 0)
+
+    def test_explained(self):
+        text = warploom.explain(self.q, self.k, self.v, variant="mine", kernel="fwd_named")
+        self.assertIn("kernel  fwd_named\n", text)
+        self.assertIn("variant=mine head_dim=64 ", text)
+
+    def test_errors_are_raised(self):
+        q, k, v = self.q, self.k, self.v
+        self.assertEqual(self.raises("both are seq_k", q, k, Tensor(2, 51, 2, 64)).status, 2)
+        self.raises("q is a 4-dimensional float32 tensor on cuda", Tensor(2, 3, 4, 64, dtype="float32"),
+                    k, v)
+        self.raises("v is a 4-dimensional bfloat16 tensor on cpu", q, k,
+                    Tensor(2, 50, 2, 64, device="cpu"))
+        self.raises("q has 3 dimensions and v 4", Tensor(30, 6, 64), k, v)
+        self.raises("float32 CUDA tensor (batch, heads, seq_q) = (2, 6, 30)", q, k, v,
+                    lse=Tensor(2, 30, 6, dtype="float32"))
+        os.environ["FAKE_CUDA_FAIL"] = "cuLaunchKernelEx:700"
+        try:
+            self.assertEqual(self.raises("CUDA_ERROR_ILLEGAL_ADDRESS", q, k, v).status, 1)
+        finally:
+            del os.environ["FAKE_CUDA_FAIL"]
+
+    def test_a_missing_library_is_told(self):
+        found = os.environ["WARPLOOM_LIB"]
+        try:
+            os.environ["WARPLOOM_LIB"] = "/nowhere.so"
+            with self.assertRaisesRegex(warploom.Error, "no libwarploom.so: /nowhere.so"):
+                warploom.library.__wrapped__()
+        finally:
+            os.environ["WARPLOOM_LIB"] = found
+
+
+if __name__ == "__main__":
+    unittest.main()
