@@ -106,6 +106,17 @@ class Tables(unittest.TestCase):
         self.assertIn("NVIDIA H200, driver 580.1, CUDA 13.0, 2026-11-30, commit abc",
                       self.make("costs"))
 
+    def test_full_is_all_of_them(self):
+        made = self.make("full")
+        for text in ("| 128 | 8192 | causal |", "drawn from seed 7", "| first call, cold"):
+            self.assertIn(text, made)
+
+    def test_no_results_file(self):
+        empty = "<!-- table speed r.json -->\n<!-- end of table -->"
+        self.assertEqual(tables.remake(empty, lambda path: None), empty)
+        with self.assertRaisesRegex(ValueError, "there is no r.json"):
+            tables.remake(empty.replace("\n", "\nrow\n"), lambda path: None)
+
     def test_unknown_kind(self):
         with self.assertRaisesRegex(ValueError, "no such kind"):
             self.make("nonsense")

@@ -56,8 +56,8 @@ def speed(data):
             cells.append(f"{row['tflops']:.0f} ({ratio(fa3, measured)})" if row else "-")
         out.append([d, mask, *cells])
     return lines(["head_dim", "mask", *lengths], out) + [
-        "", "TFLOP/s forward, bf16, 16,384 tokens, heads × head_dim = 2,048; in brackets the ratio "
-        "to FlashAttention-3, ~ where it is taken from cuDNN's time and the peers' table."]
+        "", "TFLOP/s forward, bf16, 16,384 tokens, heads × head_dim = 2,048; in brackets the "
+        "ratio to FlashAttention-3, ~ where it is taken from cuDNN's time and the peers' table."]
 
 
 def compared(row):
@@ -95,24 +95,35 @@ def costs(data):
         ["PyTorch with cuDNN", f"{calls['cudnn_ns'] / 1e3:.1f} µs"]])
 
 
-KINDS = {"speed": speed, "points": points, "drawn": drawn, "costs": costs}
+def full(data):
+    return points(data) + [""] + drawn(data) + [""] + costs(data)
+
+
+KINDS = {f.__name__: f for f in (speed, points, drawn, costs, full)}
 
 
 def remake(text, read):
-    """The text with every table made anew; read(path) gives a results file's data. ValueError names
-    the marker that cannot be served."""
+    """The text with every table made anew; read(path) gives a results file's data, None when there
+    is none: then an empty table stays empty. ValueError names a marker that cannot be served."""
     def block(match):
-        begin, kind, path, _, end = match.groups()
+        begin, kind, path, old, end = match.groups()
         if kind not in KINDS:
             raise ValueError(f"table {kind}: no such kind; there are {', '.join(KINDS)}")
         data = read(path)
+        if data is None and old:
+            raise ValueError(f"table {kind}: there is no {path}")
+        if data is None:
+            return match.group()
         return begin + "\n".join(KINDS[kind](data) + ["", origin(data)]) + "\n" + end
 
     return BLOCK.sub(block, text)
 
 
 def read_result(path):
-    with open(os.path.join(ROOT, path), encoding="utf-8") as f:
+    path = os.path.join(ROOT, path)
+    if not os.path.exists(path):
+        return None
+    with open(path, encoding="utf-8") as f:
         return json.load(f)
 
 
