@@ -49,21 +49,33 @@ local function give(c, field, value)
     end
 end
 
--- The first rule of `level` that c breaks and its number, or nil.
-local function broken(spec, level, c, p)
+-- Lists of rules by the level that has their last name; `most` leaves out those of later levels.
+local function rules_by_level(spec, most)
+    local at = {}
+    for level = 1, #spec.fields + 1 do at[level] = {} end
     for i, rule in ipairs(spec.rules) do
-        if math.max(rule.level, 1) == level and not rule.e.holds(c, p) then return rule, i end
+        local level = math.max(rule.level, 1)
+        if level <= (most or level) then table.insert(at[level], {rule = rule, number = i}) end
+    end
+    return at
+end
+
+-- The first of the rules that c breaks and its number, or nil.
+local function broken(rules, c, p)
+    for i = 1, #rules do
+        local rule = rules[i].rule
+        if not rule.e.holds(c, p) then return rule, rules[i].number end
     end
 end
 
 -- Calls visit(c, p) for each legal candidate with values of domains[level], in order, until it returns
 -- true; reject(rule, how far, c, p) for each that a rule rejects. c is reused: copy what you keep.
-local function search(spec, domains, visit, reject)
-    local c, fields, n = new(spec), spec.fields, #spec.fields
+local function search(spec, domains, visit, reject, most)
+    local c, fields, n, rules = new(spec), spec.fields, #spec.fields, rules_by_level(spec, most)
     local function from(level)
         if level > n then
             local p = M.plan(spec, c)
-            local rule, i = broken(spec, level, c, p)
+            local rule, i = broken(rules[level], c, p)
             if not rule then return visit(c, p) end
             return reject and reject(rule, level * 1000 + i, c, p)
         end
@@ -71,7 +83,7 @@ local function search(spec, domains, visit, reject)
         if field.role == "launch axis" then return from(level + 1) end
         for _, value in ipairs(domains[level](c)) do
             give(c, field, value)
-            local rule, i = broken(spec, level, c)
+            local rule, i = broken(rules[level], c)
             if rule then
                 if reject then reject(rule, level * 1000 + i, c) end
             elseif from(level + 1) then
@@ -153,17 +165,11 @@ end
 
 -- The first candidate that breaks no rule of axes and knobs alone, and its plan.
 local function sample(spec)
-    local plan_level, found, plan = #spec.fields + 1, nil, nil
-    local rules = spec.rules
-    spec.rules = {}
-    for _, rule in ipairs(rules) do
-        if rule.level < plan_level then spec.rules[#spec.rules + 1] = rule end
-    end
+    local found, plan
     search(spec, listed_domains(spec), function(c, p)
         found, plan = c, p
         return true
-    end)
-    spec.rules = rules
+    end, nil, #spec.fields)
     return found, plan
 end
 
@@ -294,9 +300,9 @@ end
 -- Why a candidate is illegal, or nil and its plan.
 function M.illegal(spec, c)
     local p
-    for level = 1, #spec.fields + 1 do
+    for level, rules in ipairs(rules_by_level(spec)) do
         if level > #spec.fields then p = M.plan(spec, c) end
-        local rule = broken(spec, level, c, p)
+        local rule = broken(rules, c, p)
         if rule then
             return ("%s: no such kernel: %s: %s"):format(M.name(spec, c), expr.broken(rule.e, c, p), rule.why)
         end
@@ -434,7 +440,13 @@ end
 function M.record(spec, c, p, choice)
     local name = M.name(spec, c)
     launch_numbers(spec, c, choice and choice.rule or not choice and preference(spec, c) or nil)
-    local lines = {"choice " .. name, "by " .. (choice and choice.by or "name given")}
+    local lines = {"choice " .. name, "by " .. (choice and choice.by or "name given"),
+        "arch " .. spec.arch}
+    for _, field in ipairs(spec.fields) do
+        if field.role == "axis" then
+            lines[#lines + 1] = ("axis %s %s"):format(field.name, common.value_text(c[field.name]))
+        end
+    end
     for _, line in ipairs(family(spec.family).launch(c, p, name)) do lines[#lines + 1] = line end
     return table.concat(lines, "\n") .. "\n"
 end

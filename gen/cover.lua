@@ -24,21 +24,24 @@ end
 
 -- The pairs of listed values that c has: a number for the two fields and the two values.
 local function pairs_of(spec, numbers, c)
-    local at, list = {}, {}
-    for i, field in ipairs(spec.fields) do
-        local number = field.role ~= "launch axis" and numbers[i][c[field.name]]
-        for j = 1, number and i - 1 or 0 do
-            if at[j] then list[#list + 1] = ((at[j] * 64 + number) * 64 + j) * 64 + i end
-        end
+    local at, list, fields, n = {}, {}, spec.fields, 0
+    for i = 1, #fields do
+        local number = numbers[i][rawget(c, fields[i].name) or false] -- nil: a step, a launch axis
         at[i] = number or false
+        for j = 1, number and i - 1 or 0 do
+            if at[j] then
+                n = n + 1
+                list[n] = ((at[j] * 64 + number) * 64 + j) * 64 + i
+            end
+        end
     end
     return list
 end
 
 local function gain(list, had)
     local n = 0
-    for _, pair in ipairs(list) do
-        if not had[pair] then n = n + 1 end
+    for i = 1, #list do
+        if not had[list[i]] then n = n + 1 end
     end
     return n
 end

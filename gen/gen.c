@@ -163,6 +163,7 @@ static int boot(lua_State *L) {
         luaL_requiref(L, libraries[i].name, libraries[i].func, 1);
         lua_pop(L, 1);
     }
+    lua_gc(L, LUA_GCGEN, 0, 0);
     close_box(L);
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
         give(gen, functions[i].name, functions[i].func);
