@@ -1,5 +1,6 @@
 /* test_gen.c - the generator's verbs: candidates, names, records, covering sets, each message.
    SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE
 #include "toy.h"
 
 /* What every record of the toy says of its axes. */
