@@ -238,7 +238,6 @@ def save(path, data):
     with open(path + ".tmp", "w") as f:
         f.write("{" + head + ',\n "rows": [\n  ' + rows + "\n]}\n")
     os.replace(path + ".tmp", path)
-    print(f"wrote {path}", flush=True)
 
 
 def compare_candidates(point, times):
@@ -253,6 +252,21 @@ def compare_candidates(point, times):
         print(f"  {us:9.1f} us {point.flops / us / 1e6:5.0f} TFLOP/s{beside}  {name}", flush=True)
     return {"problem": point.problem, "best": next(iter(order), None), "times_us": order,
             "peers": peers}
+
+
+def best_overall(rows):
+    """For each set of axes the candidates that ran at all its points: the mean and the worst of
+    (time of the best at that point / its own)."""
+    groups = {}
+    for row in rows:
+        p = table.parse(row["problem"])
+        groups.setdefault((p.d, p.dv, p.dtype, p.mask), []).append(row["times_us"])
+    for axes, points in groups.items():
+        common = set.intersection(*map(set, points))
+        share = {n: [min(times.values()) / times[n] for times in points] for n in common}
+        print(f"{axes}, {len(points)} points: mean and worst share of the best")
+        for n in sorted(common, key=lambda n: -statistics.mean(share[n]))[:8]:
+            print(f"  {statistics.mean(share[n]):.3f} {min(share[n]):.3f}  {n}")
 
 
 def options():
@@ -315,7 +329,10 @@ def main():
         if time.time() - start > args.seconds:
             print(f"out of time: {len(points) - len(rows)} rows left out", flush=True)
             break
-        times, bad = measure(point, args, fa3_function, failed, clock)
+        try:
+            times, bad = measure(point, args, fa3_function, failed, clock)
+        except Exception as e:  # a peer's, or the device is lost
+            times, bad = {}, {type(e).__name__: (str(e).splitlines() or ["?"])[0]}
         for label, why in bad.items():
             print(f"{point.problem}: {label}: {why}", flush=True)
         wrong += len(bad)
@@ -325,9 +342,9 @@ def main():
         elif "ours" in times:
             rows.append(row_of(point, times))
             show(rows[-1])
-    save(args.out, result(args, rows, clock, extra))
-    if not args.candidates:
-        summary(rows)
+        save(args.out, result(args, rows, clock, extra))
+    print(f"wrote {args.out}", flush=True)
+    best_overall(rows) if args.candidates else summary(rows)
     return wrong != 0
 
 
