@@ -68,8 +68,8 @@ static double at(const tensor *t, int b, int row, int head, int d) {
 }
 
 /* The largest error of one output row, against attention in double; causal, bottom-right. */
-static double row_error(const tensor *q, const tensor *k, const tensor *v, const tensor *o, float lse,
-                        int b, int row, int head) {
+static double row_error(const tensor *q, const tensor *k, const tensor *v, const tensor *o,
+                        float lse, int b, int row, int head) {
     int kv = head / (HEADS / KV_HEADS), keys = row + 1 + SEQ_K - SEQ_Q;
     double *p = malloc((size_t)keys * sizeof *p), top = -INFINITY, sum = 0, worst = 0;
     for (int j = 0; j < keys; j++) {

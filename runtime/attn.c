@@ -19,8 +19,8 @@ static const char *const tensor_names[TENSORS] = {"q", "k", "v", "o"};
 static const char *const dtype_names[] = {"bf16", "fp16"};
 static const char *const mask_names[] = {"none", "causal"};
 
-/* What a choice depends on, as bytes that can be hashed and compared: no padding. Lengths and counts
-   are rounded up to powers of two and kept as exponents, like wl_problem_bucket's. */
+/* What a choice depends on, as bytes that can be hashed and compared: no padding. Lengths and
+   counts are rounded up to powers of two and kept as exponents, like wl_problem_bucket's. */
 typedef struct {
     char variant[40], kernel[128];
     int32_t head_dim, head_dim_v, dtype, mask, layout;
@@ -79,7 +79,7 @@ static int64_t section(int64_t kv_pairs, int64_t group, int64_t head_bytes, int6
 }
 
 static void fill_fwd(const call *c, const entry *e, params *out, int64_t *items) {
-    const int64_t *q = c->view[Q].view.shape, *k = c->view[K].view.shape, *v = c->view[V].view.shape;
+    const int64_t *q = c->view[Q].view.shape, *k = c->view[K].view.shape;
     int64_t group = q[2] / k[2], pairs = q[0] * q[2], row_tiles = ceil_div(q[1], e->tile_m);
     double scale = c->args->scale ? c->args->scale : 1 / sqrt((double)q[3]);
     *items = pairs * row_tiles;
@@ -92,7 +92,8 @@ static void fill_fwd(const call *c, const entry *e, params *out, int64_t *items)
         .group = (int)group,
         .pairs = (int)pairs,
         .row_tiles = (int)row_tiles,
-        .section = (int)section(q[0] * k[2], group, 2 * k[1] * (q[3] + v[3]), e->section_bytes),
+        .section = (int)section(q[0] * k[2], group, 2 * k[1] * (q[3] + c->key.head_dim_v),
+                                e->section_bytes),
         .scale_log2 = (float)(scale * 1.4426950408889634), /* log2(e) */
     };
 }
@@ -105,8 +106,8 @@ static const struct {
     uint8_t a, dim_a, b, dim_b;
     const char *what;
 } alike[] = {
-    {K, 0, Q, 0, "batch"},    {V, 0, Q, 0, "batch"},   {O, 0, Q, 0, "batch"},
-    {O, 1, Q, 1, "seq_q"},    {V, 1, K, 1, "seq_k"},   {O, 2, Q, 2, "heads"},
+    {K, 0, Q, 0, "batch"},    {V, 0, Q, 0, "batch"},    {O, 0, Q, 0, "batch"},
+    {O, 1, Q, 1, "seq_q"},    {V, 1, K, 1, "seq_k"},    {O, 2, Q, 2, "heads"},
     {V, 2, K, 2, "kv_heads"}, {K, 3, Q, 3, "head_dim"}, {O, 3, V, 3, "head_dim_v"},
 };
 
@@ -120,15 +121,17 @@ static wl_status check_shapes(const call *c) {
         int64_t a = c->view[alike[i].a].view.shape[alike[i].dim_a];
         int64_t b = c->view[alike[i].b].view.shape[alike[i].dim_b];
         if (a != b)
-            return fail(WL_EINVAL, "%s.shape[%d] = %" PRId64 ", but %s.shape[%d] = %" PRId64
-                        ": both are %s",
+            return fail(WL_EINVAL,
+                        "%s.shape[%d] = %" PRId64 ", but %s.shape[%d] = %" PRId64 ": both are %s",
                         tensor_names[alike[i].a], alike[i].dim_a, a, tensor_names[alike[i].b],
                         alike[i].dim_b, b, alike[i].what);
     }
     int64_t heads = c->view[Q].view.shape[2], kv_heads = c->view[K].view.shape[2];
     if (heads % kv_heads)
-        return fail(WL_EINVAL, "q.shape[2] = %" PRId64 " heads is no multiple of k.shape[2] = %" PRId64
-                    " kv_heads", heads, kv_heads);
+        return fail(WL_EINVAL,
+                    "q.shape[2] = %" PRId64 " heads is no multiple of k.shape[2] = %" PRId64
+                    " kv_heads",
+                    heads, kv_heads);
     return WL_OK;
 }
 
@@ -151,16 +154,20 @@ static wl_status check_output(wl_context *ctx, const call *c) {
 
 static wl_status check_plain(const wl_forward_args *args) {
     if (args->mask != WL_MASK_NONE && args->mask != WL_MASK_CAUSAL)
-        return fail(WL_EINVAL, "mask = %d: expected WL_MASK_NONE or WL_MASK_CAUSAL", (int)args->mask);
+        return fail(WL_EINVAL, "mask = %d: expected WL_MASK_NONE or WL_MASK_CAUSAL",
+                    (int)args->mask);
     if (!(args->scale >= 0) || isinf(args->scale))
-        return fail(WL_EINVAL, "scale = %g: expected a finite number above 0, or 0 for "
-                    "1/sqrt(head_dim)", (double)args->scale);
+        return fail(WL_EINVAL,
+                    "scale = %g: expected a finite number above 0, or 0 for "
+                    "1/sqrt(head_dim)",
+                    (double)args->scale);
     return WL_OK;
 }
 
 static wl_status check_call(wl_context *ctx, const wl_forward_args *args, call *c) {
     if (!args || args->size != sizeof *args)
-        return fail(WL_EINVAL, "args.size = %zu: set it to sizeof(wl_forward_args), %zu in warploom %s",
+        return fail(WL_EINVAL,
+                    "args.size = %zu: set it to sizeof(wl_forward_args), %zu in warploom %s",
                     args ? args->size : 0, sizeof *args, WARPLOOM_VERSION);
     const wl_tensor *tensors[TENSORS] = {&args->q, &args->k, &args->v, &args->o};
     static const char *const names[TENSORS] = {"q.data", "k.data", "v.data", "o.data"};
@@ -189,7 +196,7 @@ static wl_status put_name(char *to, size_t room, const char *what, const char *n
     return WL_OK;
 }
 
-/* Memory order only matters to whom it was given by name: bhsd when heads step further than rows. */
+/* bhsd when heads step further than rows; the kernel is the same. */
 static bool is_bhsd(const wl_tensor *t) {
     return t->shape[1] > 1 && t->shape[2] > 1 && t->stride[2] > t->stride[1];
 }
@@ -207,7 +214,8 @@ static wl_status make_key(call *c) {
                         .kv_heads = exponent(k->shape[2]),
                         .seq_q = exponent(q->shape[1]),
                         .seq_k = exponent(k->shape[1])};
-    wl_status status = put_name(c->key.variant, 33, "variant", args->variant ? args->variant : "fwd");
+    wl_status status =
+        put_name(c->key.variant, 33, "variant", args->variant ? args->variant : "fwd");
     if (!status && args->kernel) status = put_name(c->key.kernel, 128, "kernel", args->kernel);
     return status;
 }
@@ -258,8 +266,8 @@ static wl_status bind_kernel(const entry *e, int index, bound *out) {
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         if (!strcmp(families[i].name, kernel->params)) out->family = &families[i];
     if (!out->family)
-        return fail(WL_ESPEC, "kernel %s: no params '%s' in warploom %s", kernel->symbol, kernel->params,
-                    WARPLOOM_VERSION);
+        return fail(WL_ESPEC, "kernel %s: no params '%s' in warploom %s", kernel->symbol,
+                    kernel->params, WARPLOOM_VERSION);
     out->n_maps = kernel->n_maps;
     for (int i = 0; i < kernel->n_maps; i++) {
         uint8_t t = 0;
@@ -276,8 +284,10 @@ static wl_status bind(entry *e) {
     wl_status status = WL_OK;
     e->tile_m = wl_launch_set(&e->launch, "tile_m", 0);
     e->section_bytes = wl_launch_set(&e->launch, "section_mb", 32) << 20;
-    if (e->tile_m < 1) return fail(WL_ESPEC, "kernel %s: its record sets no tile_m", e->launch.choice);
-    for (int i = 0; i < e->launch.n_kernels && !status; i++) status = bind_kernel(e, i, &e->bound[i]);
+    if (e->tile_m < 1)
+        return fail(WL_ESPEC, "kernel %s: its record sets no tile_m", e->launch.choice);
+    for (int i = 0; i < e->launch.n_kernels && !status; i++)
+        status = bind_kernel(e, i, &e->bound[i]);
     return status;
 }
 
@@ -296,10 +306,8 @@ static wl_status make_entry(wl_context *ctx, const call *c, const char *file, co
     e->key = c->key;
     status = wl_context_load(ctx, &request, &e->launch, &e->layer, e->kernel);
     if (!status) status = bind(e);
-    if (status)
-        free(e);
-    else
-        *out = e;
+    if (status) free(e);
+    else *out = e;
     return status;
 }
 
@@ -338,8 +346,10 @@ static wl_status plan(const wl_context *ctx, const call *c, const entry *e, int 
     int64_t items, cluster = e->launch.kernel[index].cluster, fit = ctx->device.sms / cluster;
     e->bound[index].family->fill(c, e, p, &items);
     if (items > INT_MAX)
-        return fail(WL_EINVAL, "batch * heads * ceil(seq_q / %" PRId64 ") = %" PRId64
-                    " work items: at most 2^31 - 1; split the batch", e->tile_m, items);
+        return fail(WL_EINVAL,
+                    "batch * heads * ceil(seq_q / %" PRId64 ") = %" PRId64
+                    " work items: at most 2^31 - 1; split the batch",
+                    e->tile_m, items);
     items = ceil_div(items, cluster);
     *grid = (unsigned)(cluster * (items < fit ? items : fit));
     return WL_OK;
@@ -362,7 +372,8 @@ static wl_status launch(const wl_context *ctx, const call *c, const entry *e, in
     wl_status status = plan(ctx, c, e, index, &p, &config.grid[0]);
     for (int i = 0; i < b->n_maps && !status; i++) {
         const wl_map *map = &kernel->map[i];
-        status = wl_view_map(ctx->driver, &c->view[b->tensor[i]], map->columns, map->rows, &maps[i]);
+        status =
+            wl_view_map(ctx->driver, &c->view[b->tensor[i]], map->columns, map->rows, &maps[i]);
         arguments[i] = &maps[i];
     }
     arguments[b->n_maps] = &p;
@@ -451,8 +462,8 @@ static wl_status look(wl_context *ctx, const call *c, const wl_problem *problem,
 static wl_status explain(const wl_context *ctx, const call *c, const wl_problem *problem,
                          const entry *e, wl_buf *out) {
     wl_status status = WL_OK;
-    wl_buf_printf(out, "kernel  %s\nby      %s\nfrom    %s\nproblem ", e->launch.choice, e->launch.by,
-                  e->layer);
+    wl_buf_printf(out, "kernel  %s\nby      %s\nfrom    %s\nproblem ", e->launch.choice,
+                  e->launch.by, e->layer);
     wl_problem_print(problem, out);
     for (int i = 0; i < e->launch.n_kernels && !status; i++) {
         const wl_launch_kernel *k = &e->launch.kernel[i];
@@ -460,8 +471,10 @@ static wl_status explain(const wl_context *ctx, const call *c, const wl_problem 
         unsigned grid;
         status = plan(ctx, c, e, i, &p, &grid);
         if (!status)
-            wl_buf_printf(out, "\nlaunch  %s: %u blocks of %d threads, %d bytes of shared memory, "
-                          "clusters of %d", k->symbol, grid, k->threads, k->shared, k->cluster);
+            wl_buf_printf(out,
+                          "\nlaunch  %s: %u blocks of %d threads, %d bytes of shared memory, "
+                          "clusters of %d",
+                          k->symbol, grid, k->threads, k->shared, k->cluster);
     }
     wl_buf_text(out, "\n");
     return status;

@@ -61,10 +61,8 @@ wl_status wl_open(wl_context **out, const wl_options *options) {
         ctx->log = options->log;
         ctx->log_user = options->log_user;
     }
-    if (status)
-        wl_close(ctx);
-    else
-        *out = ctx;
+    if (status) wl_close(ctx);
+    else *out = ctx;
     return status;
 }
 

@@ -27,7 +27,7 @@ struct wl_context {
     atomic_uint next_slot;
     atomic_uintptr_t seen[WL_SEEN];
     _Atomic(wl_node *) table[WL_BUCKETS];
-    pthread_mutex_t lock; /* tools, loader, writing the table: one thread makes a kernel, others wait */
+    pthread_mutex_t lock; /* tools, loader, table: one thread makes a kernel, others wait */
     wl_tools *tools;
     wl_loader *loader;
     void (*log)(void *user, const char *message);

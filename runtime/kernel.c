@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define SCHEMA "warploom choice 1" /* counts up when the text of a choice changes */
+
 extern const char wl_generator_digest[65]; /* build/digest.c */
 
 /* ---- a choice ---- */
@@ -105,23 +106,25 @@ static bool find_image(wl_tools *tools, const wl_hash *key, const char *arch, wl
 
 static bool find_images(wl_tools *tools, wl_made *made) {
     for (int i = 0; i < made->launch.n_kernels; i++)
-        if (!find_image(tools, &made->key[i], made->launch.arch, &made->compiled[i].image)) return false;
+        if (!find_image(tools, &made->key[i], made->launch.arch, &made->compiled[i].image))
+            return false;
     return true;
 }
 
 /* A miss that may not be compiled: which layers were looked at, and the remedy. */
 static wl_status miss(wl_tools *tools, const wl_request *request, const question *q) {
     wl_cache *cache = wl_tools_cache(tools);
-    const char *reason = wl_cache_reason(cache);
+    const char *reason =
+        request->text ? "not asked for a hand-edited source" : wl_cache_reason(cache);
     wl_buf what = {0};
     if (*q->verb == 'l') wl_buf_text(&what, q->arg.data);
     else wl_problem_print(request->problem, &what);
     wl_status status = fail(
-        WL_ECOMPILE, "no kernel for %s: memory: not loaded; cache %s (%s): %s; JIT: off. Run "
+        WL_ECOMPILE,
+        "no kernel for %s: memory: not loaded; cache %s (%s): %s; JIT: off. Run "
         "`warploom compile \"%s\"` on a machine with NVRTC and this cache, or set WARPLOOM_JIT=on",
         what.data, *wl_cache_dir(cache) ? wl_cache_dir(cache) : "(no folder)", wl_cache_mode(cache),
-        request->text ? "not asked for a hand-edited source" : *reason ? reason : "no entry",
-        what.data);
+        *reason ? reason : "no entry", what.data);
     wl_buf_free(&what);
     return status;
 }
@@ -134,8 +137,8 @@ static wl_status check_record(const wl_request *request, const wl_launch *launch
 }
 
 /* The launch record from the generator; its text is kept for the choice. */
-static wl_status generate(wl_tools *tools, const wl_request *request, const question *q, wl_buf *text,
-                          wl_launch *out) {
+static wl_status generate(wl_tools *tools, const wl_request *request, const question *q,
+                          wl_buf *text, wl_launch *out) {
     if (!wl_tools_jit(tools)) return miss(tools, request, q);
     wl_status status = wl_tools_ask(tools, q->verb, q->arg.data, text);
     return status ? status : wl_launch_parse(text->data, out);
@@ -185,7 +188,8 @@ static wl_status make_image(wl_tools *tools, const wl_request *request, wl_made 
     wl_compiled_free(out);
     status = wl_compile(nvrtc, &in, out);
     if (!status)
-        wl_cache_put(wl_tools_cache(tools), WL_CACHE_KERNEL, &made->key[i], out->image.data, out->image.size);
+        wl_cache_put(wl_tools_cache(tools), WL_CACHE_KERNEL, &made->key[i], out->image.data,
+                     out->image.size);
 done:
     wl_buf_free(&source);
     wl_buf_free(&map);
@@ -193,8 +197,8 @@ done:
     return status;
 }
 
-static void put_choice(wl_tools *tools, const wl_hash *key, const wl_made *made, const char *identity,
-                       const char *record) {
+static void put_choice(wl_tools *tools, const wl_hash *key, const wl_made *made,
+                       const char *identity, const char *record) {
     wl_buf text = {0};
     char hex[2 * WL_HASH_BYTES + 1];
     for (int i = 0; i < made->launch.n_kernels; i++) {
@@ -206,15 +210,15 @@ static void put_choice(wl_tools *tools, const wl_hash *key, const wl_made *made,
     wl_buf_free(&text);
 }
 
-static wl_status make(wl_tools *tools, const wl_request *request, const question *q,
-                      wl_made *out) {
+static wl_status make(wl_tools *tools, const wl_request *request, const question *q, wl_made *out) {
     wl_buf record = {0};
     const char *identity = "";
     out->layer = "jit";
     wl_status status = generate(tools, request, q, &record, &out->launch);
     if (!status) status = check_record(request, &out->launch);
     if (!status && request->text && out->launch.n_kernels > 1)
-        status = fail(WL_EINVAL, "%s: %s launches %d kernels; a hand-edited source replaces the only one",
+        status = fail(WL_EINVAL,
+                      "%s: %s launches %d kernels; a hand-edited source replaces the only one",
                       request->file, out->launch.choice, out->launch.n_kernels);
     for (int i = 0; i < out->launch.n_kernels && !status; i++)
         status = make_image(tools, request, out, i, &identity);
@@ -227,8 +231,8 @@ wl_status wl_kernel_get(wl_tools *tools, const wl_request *request, wl_made *out
     question q;
     *out = (wl_made){.layer = "cache"};
     wl_status status = pose(tools, request, &q);
-    bool found = !status && !request->fresh && !request->text &&
-                 find_choice(tools, &q.key, out) && find_images(tools, out);
+    bool found = !status && !request->fresh && !request->text && find_choice(tools, &q.key, out) &&
+                 find_images(tools, out);
     if (!status)
         status = found ? check_record(request, &out->launch) : make(tools, request, &q, out);
     wl_buf_free(&q.arg);
@@ -287,18 +291,19 @@ static wl_status check(const wl_driver *driver, CUresult result, const char *cal
 
 #define MAX_DYNAMIC_SHARED 8 /* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
 
-static wl_status load_image(const wl_loader *loader, const wl_buf *image, const wl_launch_kernel *kernel,
-                            loaded *out) {
+static wl_status load_image(const wl_loader *loader, const wl_buf *image,
+                            const wl_launch_kernel *kernel, loaded *out) {
     const wl_driver *d = loader->driver;
-    wl_status status = check(
-        d, d->cuLibraryLoadData(&out->library, image->data, NULL, NULL, 0, NULL, NULL, 0),
-        "cuLibraryLoadData");
+    wl_status status =
+        check(d, d->cuLibraryLoadData(&out->library, image->data, NULL, NULL, 0, NULL, NULL, 0),
+              "cuLibraryLoadData");
     if (status) return status;
     status = check(d, d->cuLibraryGetKernel(&out->kernel, out->library, kernel->symbol),
                    "cuLibraryGetKernel");
     if (!status)
-        status = check(d, d->cuKernelSetAttribute(MAX_DYNAMIC_SHARED, kernel->shared, out->kernel,
-                                                  loader->device),
+        status = check(d,
+                       d->cuKernelSetAttribute(MAX_DYNAMIC_SHARED, kernel->shared, out->kernel,
+                                               loader->device),
                        "cuKernelSetAttribute");
     if (status) d->cuLibraryUnload(out->library);
     return status;

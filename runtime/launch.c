@@ -143,7 +143,8 @@ wl_status wl_launch_parse(const char *text, wl_launch *out) {
         line[kept] = '\0';
         const char *wrong = read_line(out, line);
         if (wrong)
-            return fail(WL_ESPEC, "launch record, line %d, '%.*s': %s", number, (int)kept, text, wrong);
+            return fail(WL_ESPEC, "launch record, line %d, '%.*s': %s", number, (int)kept, text,
+                        wrong);
         text += size + (text[size] == '\n');
     }
     const char *word = lacking(out);
@@ -162,8 +163,7 @@ wl_status wl_launch_fits(const wl_launch *launch, const wl_problem *problem) {
         char asked[40];
         if (wl_problem_table[w].kind == WL_WORD_INT)
             snprintf(asked, sizeof asked, "%" PRId64, problem->word[w].number);
-        else
-            snprintf(asked, sizeof asked, "%s", problem->word[w].name);
+        else snprintf(asked, sizeof asked, "%s", problem->word[w].name);
         if (strcmp(asked, launch->axis[i].value))
             return fail(WL_EINVAL, "kernel %s is for %s=%s; the problem asks %s=%s", launch->choice,
                         launch->axis[i].word, launch->axis[i].value, launch->axis[i].word, asked);

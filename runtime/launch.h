@@ -36,8 +36,13 @@ typedef struct {
 typedef struct {
     char choice[128], by[256], arch[16];
     int scratch, n_axes, n_sets, n_kernels;
-    struct { char word[33], value[33]; } axis[WL_PROBLEM_WORDS];
-    struct { char word[33]; int64_t number; } set[WL_MAX_SETS];
+    struct {
+        char word[33], value[33];
+    } axis[WL_PROBLEM_WORDS];
+    struct {
+        char word[33];
+        int64_t number;
+    } set[WL_MAX_SETS];
     wl_launch_kernel kernel[WL_MAX_KERNELS];
 } wl_launch;
 

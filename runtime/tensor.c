@@ -13,11 +13,12 @@ static const char *const dims[4] = {"batch", "seq", "heads", "dim"};
 
 static wl_status check_stride(const char *name, int i, int64_t stride) {
     if (stride < 0 || stride >= MAX_STRIDE / ELEMENT)
-        return fail(WL_EINVAL, "%s.stride[%d] = %" PRId64 ": expected 0 to 2^39 - 1 elements", name, i,
-                    stride);
+        return fail(WL_EINVAL, "%s.stride[%d] = %" PRId64 ": expected 0 to 2^39 - 1 elements", name,
+                    i, stride);
     if (stride * ELEMENT % GRAIN)
         return fail(WL_EINVAL,
-                    "%s.stride[%d] = %" PRId64 " elements is %" PRId64 " bytes; TMA needs a multiple "
+                    "%s.stride[%d] = %" PRId64 " elements is %" PRId64
+                    " bytes; TMA needs a multiple "
                     "of %d: pad the rows or make the tensor contiguous",
                     name, i, stride, stride * ELEMENT, GRAIN);
     return WL_OK;
@@ -26,8 +27,8 @@ static wl_status check_stride(const char *name, int i, int64_t stride) {
 wl_status wl_view_check(const char *name, const wl_tensor *t, wl_view *out) {
     if (!t->data) return fail(WL_EINVAL, "%s.data is NULL", name);
     if ((uintptr_t)t->data % GRAIN)
-        return fail(WL_EINVAL, "%s.data = %p is not aligned: TMA needs a multiple of %d bytes", name,
-                    t->data, GRAIN);
+        return fail(WL_EINVAL, "%s.data = %p is not aligned: TMA needs a multiple of %d bytes",
+                    name, t->data, GRAIN);
     if (t->dtype != WL_BF16 && t->dtype != WL_FP16)
         return fail(WL_EINVAL, "%s.dtype = %d: expected WL_BF16 or WL_FP16", name, (int)t->dtype);
     *out = (wl_view){name, *t, 0};
@@ -36,14 +37,18 @@ wl_status wl_view_check(const char *name, const wl_tensor *t, wl_view *out) {
             return fail(WL_EINVAL, "%s.shape[%d] (%s) = %" PRId64 ": expected 1 to 2^30", name, i,
                         dims[i], t->shape[i]);
     if (t->shape[3] * ELEMENT % GRAIN)
-        return fail(WL_EINVAL, "%s.shape[3] = %" PRId64 ": expected a multiple of %d elements, %d bytes",
-                    name, t->shape[3], GRAIN / ELEMENT, GRAIN);
+        return fail(WL_EINVAL,
+                    "%s.shape[3] = %" PRId64 ": expected a multiple of %d elements, %d bytes", name,
+                    t->shape[3], GRAIN / ELEMENT, GRAIN);
     if (t->stride[3] != 1)
-        return fail(WL_EINVAL, "%s.stride[3] = %" PRId64 ": the last dimension must be contiguous "
-                    "(stride 1)", name, t->stride[3]);
+        return fail(WL_EINVAL,
+                    "%s.stride[3] = %" PRId64 ": the last dimension must be contiguous "
+                    "(stride 1)",
+                    name, t->stride[3]);
     uint64_t bytes = (uint64_t)t->shape[3] * ELEMENT;
     for (int i = 0; i < 3; i++) {
-        if (t->shape[i] == 1) out->view.stride[i] = t->shape[3]; /* never stepped: any stride is legal */
+        if (t->shape[i] == 1)
+            out->view.stride[i] = t->shape[3]; /* never stepped: any stride is legal */
         wl_status status = check_stride(name, i, out->view.stride[i]);
         if (status) return status;
         bytes += (uint64_t)(t->shape[i] - 1) * (uint64_t)out->view.stride[i] * ELEMENT;
@@ -77,7 +82,7 @@ static int64_t larger(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
-/* The first step that is too short for what lies inside it, n if none is; *inside tells how long. */
+/* The first step that is shorter than what lies inside it (*inside), n if none is. */
 static int short_step(const step *steps, int n, int64_t row, int64_t *inside) {
     *inside = row;
     for (int i = 0; i < n; i++) {
@@ -93,7 +98,8 @@ wl_status wl_view_rows(const wl_view *out) {
     int n = steps_of(&out->view, &out->view, steps);
     int bad = short_step(steps, n, out->view.shape[3], &inside);
     if (bad == n) return WL_OK;
-    return fail(WL_EINVAL, "%s.stride[%d] = %" PRId64 " is less than the %" PRId64
+    return fail(WL_EINVAL,
+                "%s.stride[%d] = %" PRId64 " is less than the %" PRId64
                 " elements that it must step over: rows of %s would overlap",
                 out->name, steps[bad].dim, steps[bad].stride, inside, out->name);
 }
@@ -124,8 +130,8 @@ wl_status wl_view_apart(const wl_view *out, const wl_view *in) {
     uintptr_t a = (uintptr_t)out->view.data, b = (uintptr_t)in->view.data;
     if (a + out->bytes <= b || b + in->bytes <= a) return WL_OK;
     if (interleaved(&out->view, &in->view)) return WL_OK;
-    return fail(WL_EINVAL, "%s overlaps %s: the kernel reads %s while it writes %s", out->name, in->name,
-                in->name, out->name);
+    return fail(WL_EINVAL, "%s overlaps %s: the kernel reads %s while it writes %s", out->name,
+                in->name, in->name, out->name);
 }
 
 /* Enumerators of cuda.h: CU_TENSOR_MAP_DATA_TYPE_…, _SWIZZLE_128B, _L2_PROMOTION_L2_256B. */
@@ -136,7 +142,8 @@ wl_status wl_view_map(const wl_driver *driver, const wl_view *view, uint32_t col
     const wl_tensor *t = &view->view;
     const int64_t *n = t->shape, *s = t->stride;
     uint64_t extent[4] = {(uint64_t)n[3], (uint64_t)n[1], (uint64_t)n[2], (uint64_t)n[0]};
-    uint64_t stride[3] = {(uint64_t)s[1] * ELEMENT, (uint64_t)s[2] * ELEMENT, (uint64_t)s[0] * ELEMENT};
+    uint64_t stride[3] = {(uint64_t)s[1] * ELEMENT, (uint64_t)s[2] * ELEMENT,
+                          (uint64_t)s[0] * ELEMENT};
     uint32_t box[4] = {columns, rows, 1, 1}, every[4] = {1, 1, 1, 1};
     CUresult result = driver->cuTensorMapEncodeTiled(
         out, t->dtype == WL_BF16 ? TYPE_BF16 : TYPE_FP16, 4, t->data, extent, stride, box, every, 0,

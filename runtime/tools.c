@@ -46,7 +46,8 @@ wl_status wl_tools_open(wl_tools **out, const wl_options *options) {
     if (!options) options = &none;
     *out = NULL;
     if (options->size != sizeof *options)
-        return fail(WL_EINVAL, "options.size = %zu: set it to sizeof(wl_options), %zu in warploom %s",
+        return fail(WL_EINVAL,
+                    "options.size = %zu: set it to sizeof(wl_options), %zu in warploom %s",
                     options->size, sizeof *options, WARPLOOM_VERSION);
     const char *jit = option(options->jit, "WARPLOOM_JIT", "on");
     if (strcmp(jit, "on") && strcmp(jit, "off"))
@@ -56,10 +57,8 @@ wl_status wl_tools_open(wl_tools **out, const wl_options *options) {
     tools->jit = !strcmp(jit, "on");
     tools->specs = wl_copy(option(options->specs, "WARPLOOM_SPECS", ""));
     if (options->nvrtc) tools->nvrtc = wl_copy(options->nvrtc);
-    if (status)
-        wl_tools_close(tools);
-    else
-        *out = tools;
+    if (status) wl_tools_close(tools);
+    else *out = tools;
     return status;
 }
 
@@ -116,7 +115,7 @@ static int by_name(const struct dirent **a, const struct dirent **b) {
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* A folder's *.yaml, or a file: what is no folder is read as a file, which also tells the errors. */
+/* A folder's *.yaml; what is no folder is read as a file, which also tells the errors. */
 static wl_status read_place(wl_tools *tools, const char *place) {
     struct dirent **names;
     int n = scandir(place, &names, is_yaml, by_name);
@@ -163,16 +162,21 @@ static wl_status open_gen_library(wl_tools *tools) {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     free(path);
     if (!library)
-        return fail(WL_ECOMPILE, "no generator: %s; put libwarploom-gen.so beside libwarploom.so, or "
-                    "name it in WARPLOOM_GEN", dlerror());
+        return fail(WL_ECOMPILE,
+                    "no generator: %s; put libwarploom-gen.so beside libwarploom.so, or "
+                    "name it in WARPLOOM_GEN",
+                    dlerror());
     const char *missing = NULL;
-#define X(name) if (!(tools->name = (__typeof__(&name))dlsym(library, #name))) missing = #name;
+#define X(name)                                                                                    \
+    if (!(tools->name = (__typeof__(&name))dlsym(library, #name))) missing = #name;
     GEN_TABLE(X)
 #undef X
     if (missing) {
         dlclose(library);
-        return fail(WL_ECOMPILE, "no generator: the library has no %s; WARPLOOM_GEN must name a "
-                    "libwarploom-gen.so of the same build", missing);
+        return fail(WL_ECOMPILE,
+                    "no generator: the library has no %s; WARPLOOM_GEN must name a "
+                    "libwarploom-gen.so of the same build",
+                    missing);
     }
     tools->library = library;
     return WL_OK;
@@ -191,7 +195,8 @@ static wl_status open_gen(wl_tools *tools) {
     if (!status) status = gen_result(tools, tools->wl_gen_open(&tools->gen));
     for (size_t i = 0; i < tools->n_specs && !status; i++) {
         spec_file *s = &tools->spec[i];
-        status = gen_result(tools, tools->wl_gen_spec(tools->gen, s->path, s->text.data, s->text.size));
+        status =
+            gen_result(tools, tools->wl_gen_spec(tools->gen, s->path, s->text.data, s->text.size));
     }
     if (status) close_gen(tools);
     return status;

@@ -14,7 +14,8 @@ typedef struct wl_tools wl_tools;
 wl_status wl_tools_open(wl_tools **out, const wl_options *options);
 void wl_tools_close(wl_tools *tools);
 wl_cache *wl_tools_cache(wl_tools *tools);
-/* Adds one more spec file after those of options->specs (--spec FILE), before the first question. */
+/* Adds one more spec file after those of options->specs (--spec FILE), before the first question.
+ */
 void wl_tools_spec(wl_tools *tools, const char *path);
 /* One question to the generator (verbs in gen.h). ECOMPILE when libwarploom-gen.so is not found. */
 wl_status wl_tools_ask(wl_tools *tools, const char *verb, const char *arg, wl_buf *out);

@@ -20,8 +20,14 @@ WL_DRIVER_TABLE(X)
 #undef X
 WARPLOOM_API fake_state *fake_cuda_state(void);
 
-enum { OK, INVALID_VALUE, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_IMAGE = 200,
-       NOT_FOUND = 500 };
+enum {
+    OK,
+    INVALID_VALUE,
+    NO_DEVICE = 100,
+    INVALID_DEVICE = 101,
+    INVALID_IMAGE = 200,
+    NOT_FOUND = 500
+};
 
 static fake_state state;
 static _Thread_local CUcontext current;
@@ -46,16 +52,17 @@ static CUresult injected(const char *name) {
     int code = 0, times = -1;
     snprintf(text, sizeof text, "%s", getenv("FAKE_CUDA_FAIL") ? getenv("FAKE_CUDA_FAIL") : "");
     char *colon = strchr(text, ':');
-    if (!colon || (size_t)(colon - text) != strlen(name) || strncmp(text, name, strlen(name))) return OK;
+    if (!colon || (size_t)(colon - text) != strlen(name) || strncmp(text, name, strlen(name)))
+        return OK;
     sscanf(colon, ":%d:%d", &code, &times);
     snprintf(colon, sizeof text - (size_t)(colon - text), ":%d:%d", times ? code : 0, times - 1);
     if (times >= 0) setenv("FAKE_CUDA_FAIL", text, 1);
     return times ? code : OK;
 }
-#define ENTER()                                                                                   \
-    do {                                                                                          \
-        CUresult bad = injected(__func__);                                                        \
-        if (bad) return bad;                                                                      \
+#define ENTER()                                                                                    \
+    do {                                                                                           \
+        CUresult bad = injected(__func__);                                                         \
+        if (bad) return bad;                                                                       \
     } while (0)
 
 CUresult cuInit(unsigned flags) {
@@ -91,9 +98,9 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
     static const struct {
         int attribute, value;
     } table[] = {
-        {16, 132},        /* multiprocessors */
-        {97, 232448},     /* bytes of shared memory that a block may ask for */
-        {38, 50 << 20},   /* L2 */
+        {16, 132},      /* multiprocessors */
+        {97, 232448},   /* bytes of shared memory that a block may ask for */
+        {38, 50 << 20}, /* L2 */
     };
     ENTER();
     (void)device;
@@ -200,7 +207,7 @@ CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *nam
     ENTER();
     if (!library) return NOT_FOUND;
     *kernel = &kernels[state.kernels++ % 256];
-    snprintf((*kernel)->name, sizeof (*kernel)->name, "%s", name);
+    snprintf((*kernel)->name, sizeof(*kernel)->name, "%s", name);
     return OK;
 }
 

@@ -18,7 +18,8 @@ static char error[256];
 
 static const char *const record =
     "choice %s\nby prefer fake\nscratch 8\nset tile_m 128\nset section_mb 32\nkernel %s\n"
-    "params fwd\nthreads 384\nshared 200000\nmap q 64 64\nmap k 64 128\nmap v 64 128\nmap o 64 16\n";
+    "params fwd\nthreads 384\nshared 200000\nmap q 64 64\nmap k 64 128\nmap v 64 128\nmap o 64 "
+    "16\n";
 
 int fake_gen_calls(void) {
     return calls;

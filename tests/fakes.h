@@ -44,9 +44,9 @@ static void remove_root(void) {
 /* Before each test: the fakes, no failure asked for, an empty cache. */
 static void fakes(void) {
     static const char *const clear[] = {
-        "FAKE_CUDA_FAIL",  "FAKE_CUDA_DEVICES", "FAKE_CUDA_CC",     "FAKE_CUDA_ALLOC",
-        "FAKE_GEN_RECORD", "FAKE_GEN_FAIL",     "FAKE_GEN_SOURCE",  "FAKE_NVRTC_FAIL",
-        "FAKE_NVRTC_LOG",  "FAKE_NVRTC_IMAGE",  "WARPLOOM_JIT",     "WARPLOOM_CACHE",
+        "FAKE_CUDA_FAIL",  "FAKE_CUDA_DEVICES", "FAKE_CUDA_CC",      "FAKE_CUDA_ALLOC",
+        "FAKE_GEN_RECORD", "FAKE_GEN_FAIL",     "FAKE_GEN_SOURCE",   "FAKE_NVRTC_FAIL",
+        "FAKE_NVRTC_LOG",  "FAKE_NVRTC_IMAGE",  "WARPLOOM_JIT",      "WARPLOOM_CACHE",
         "WARPLOOM_SPECS",  "FAKE_NVRTC_RESULT", "FAKE_NVRTC_VERSION"};
     static bool made;
     if (!made) {

@@ -42,7 +42,8 @@ static void open_context(const wl_options *options) {
 }
 
 static wl_tensor tensor(int slot, int64_t b, int64_t s, int64_t h, int64_t d) {
-    return (wl_tensor){arena() + ((size_t)slot << 20), WL_BF16, {b, s, h, d}, {s * h * d, h * d, d, 1}};
+    return (wl_tensor){
+        arena() + ((size_t)slot << 20), WL_BF16, {b, s, h, d}, {s * h * d, h * d, d, 1}};
 }
 
 /* batch 2, 300 x 500 rows, 6 heads over 2, head_dim 128. */
@@ -133,7 +134,8 @@ TEST(scale_fp16_no_lse_and_layout) {
     CHECK_INT(last()->map[0].made.strides[0], 256);
     char text[1024];
     CHECK_INT(wl_explain(ctx, &a, text, sizeof text), WL_OK);
-    CHECK_STR(text, "kernel  fwd_fake\nby      prefer fake\nfrom    memory\n"
+    CHECK_STR(text,
+              "kernel  fwd_fake\nby      prefer fake\nfrom    memory\n"
               "problem variant=fwd head_dim=128 head_dim_v=128 dtype=fp16 mask=causal layout=bhsd "
               "batch=2 heads=6 kv_heads=2 seq_q=300 seq_k=500 scale=0.5\n"
               "launch  fwd_fake: 36 blocks of 384 threads, 200000 bytes of shared memory, "
@@ -159,8 +161,10 @@ TEST(sections_share_l2_evenly) {
 
 TEST(clusters_and_the_device_bound_the_grid) {
     open_context(NULL);
-    setenv("FAKE_GEN_RECORD", "choice c\nscratch 0\nset tile_m 64\nkernel c\nparams fwd\nthreads 128\n"
-           "cluster 4\nmap q 64 64\nmap k 64 64\nmap v 64 64\nmap o 64 64\n", 1);
+    setenv("FAKE_GEN_RECORD",
+           "choice c\nscratch 0\nset tile_m 64\nkernel c\nparams fwd\nthreads 128\n"
+           "cluster 4\nmap q 64 64\nmap k 64 64\nmap v 64 64\nmap o 64 64\n",
+           1);
     wl_forward_args a = usual();
     CHECK_INT(wl_forward(ctx, &a), WL_OK);
     CHECK_INT(last()->grid[0], 60); /* 60 items in 15 clusters of 4 */
@@ -188,36 +192,90 @@ TEST(extent_one_may_have_any_stride) {
 /* ---- bad arguments ---- */
 
 typedef void change(wl_forward_args *a);
-static void no_size(wl_forward_args *a) { a->size = 4; }
-static void bad_mask(wl_forward_args *a) { a->mask = (wl_mask)7; }
-static void bad_scale(wl_forward_args *a) { a->scale = -1; }
-static void inf_scale(wl_forward_args *a) { a->scale = INFINITY; }
-static void nan_scale(wl_forward_args *a) { a->scale = NAN; }
-static void null_k(wl_forward_args *a) { a->k.data = NULL; }
-static void bad_dtype(wl_forward_args *a) { a->v.dtype = WL_FP32; }
-static void mixed_dtype(wl_forward_args *a) { a->o.dtype = WL_FP16; }
-static void zero_rows(wl_forward_args *a) { a->k.shape[1] = 0; }
-static void many_rows(wl_forward_args *a) { a->q.shape[1] = ((int64_t)1 << 30) + 1; }
-static void odd_dim(wl_forward_args *a) { a->q.shape[3] = 100; }
-static void strided_dim(wl_forward_args *a) { a->q.stride[3] = 2; }
-static void odd_stride(wl_forward_args *a) { a->q.stride[1] = 130; }
-static void negative_stride(wl_forward_args *a) { a->v.stride[1] = -256; }
-static void huge_stride(wl_forward_args *a) { a->v.stride[0] = (int64_t)1 << 39; }
-static void other_batch(wl_forward_args *a) { a->v.shape[0] = 3; }
-static void other_seq_q(wl_forward_args *a) { a->o.shape[1] = 299; }
-static void other_seq_k(wl_forward_args *a) { a->v.shape[1] = 499; }
-static void other_dim(wl_forward_args *a) { a->k.shape[3] = 64; }
+static void no_size(wl_forward_args *a) {
+    a->size = 4;
+}
+static void bad_mask(wl_forward_args *a) {
+    a->mask = (wl_mask)7;
+}
+static void bad_scale(wl_forward_args *a) {
+    a->scale = -1;
+}
+static void inf_scale(wl_forward_args *a) {
+    a->scale = INFINITY;
+}
+static void nan_scale(wl_forward_args *a) {
+    a->scale = NAN;
+}
+static void null_k(wl_forward_args *a) {
+    a->k.data = NULL;
+}
+static void bad_dtype(wl_forward_args *a) {
+    a->v.dtype = WL_FP32;
+}
+static void mixed_dtype(wl_forward_args *a) {
+    a->o.dtype = WL_FP16;
+}
+static void zero_rows(wl_forward_args *a) {
+    a->k.shape[1] = 0;
+}
+static void many_rows(wl_forward_args *a) {
+    a->q.shape[1] = ((int64_t)1 << 30) + 1;
+}
+static void odd_dim(wl_forward_args *a) {
+    a->q.shape[3] = 100;
+}
+static void strided_dim(wl_forward_args *a) {
+    a->q.stride[3] = 2;
+}
+static void odd_stride(wl_forward_args *a) {
+    a->q.stride[1] = 130;
+}
+static void negative_stride(wl_forward_args *a) {
+    a->v.stride[1] = -256;
+}
+static void huge_stride(wl_forward_args *a) {
+    a->v.stride[0] = (int64_t)1 << 39;
+}
+static void other_batch(wl_forward_args *a) {
+    a->v.shape[0] = 3;
+}
+static void other_seq_q(wl_forward_args *a) {
+    a->o.shape[1] = 299;
+}
+static void other_seq_k(wl_forward_args *a) {
+    a->v.shape[1] = 499;
+}
+static void other_dim(wl_forward_args *a) {
+    a->k.shape[3] = 64;
+}
 static void odd_heads(wl_forward_args *a) {
     a->q.shape[2] = a->o.shape[2] = 5;
 }
-static void short_step(wl_forward_args *a) { a->o.stride[1] = 760; }
-static void zero_step(wl_forward_args *a) { a->o.stride[0] = 0; }
-static void over_input(wl_forward_args *a) { a->o.data = (char *)a->k.data + 256; }
-static void in_place(wl_forward_args *a) { a->o.data = a->q.data; }
-static void lse_over_v(wl_forward_args *a) { a->lse = a->v.data; }
-static void long_variant(wl_forward_args *a) { a->variant = "a23456789012345678901234567890123"; }
-static void odd_variant(wl_forward_args *a) { a->variant = "Fwd"; }
-static void words_in_variant(wl_forward_args *a) { a->variant = "fwd heads=1"; }
+static void short_step(wl_forward_args *a) {
+    a->o.stride[1] = 760;
+}
+static void zero_step(wl_forward_args *a) {
+    a->o.stride[0] = 0;
+}
+static void over_input(wl_forward_args *a) {
+    a->o.data = (char *)a->k.data + 256;
+}
+static void in_place(wl_forward_args *a) {
+    a->o.data = a->q.data;
+}
+static void lse_over_v(wl_forward_args *a) {
+    a->lse = a->v.data;
+}
+static void long_variant(wl_forward_args *a) {
+    a->variant = "a23456789012345678901234567890123";
+}
+static void odd_variant(wl_forward_args *a) {
+    a->variant = "Fwd";
+}
+static void words_in_variant(wl_forward_args *a) {
+    a->variant = "fwd heads=1";
+}
 static void much_work(wl_forward_args *a) {
     int64_t b = 65535, h = 65535;
     a->q = (wl_tensor){a->q.data, WL_BF16, {b, 1, h, 128}, {0, 0, 0, 1}};
@@ -242,8 +300,9 @@ static const struct {
     {many_rows, "q.shape[1] (seq) = 1073741825: expected 1 to 2^30"},
     {odd_dim, "q.shape[3] = 100: expected a multiple of 8 elements, 16 bytes"},
     {strided_dim, "q.stride[3] = 2: the last dimension must be contiguous (stride 1)"},
-    {odd_stride, "q.stride[1] = 130 elements is 260 bytes; TMA needs a multiple of 16: pad the rows or "
-                 "make the tensor contiguous"},
+    {odd_stride,
+     "q.stride[1] = 130 elements is 260 bytes; TMA needs a multiple of 16: pad the rows or "
+     "make the tensor contiguous"},
     {negative_stride, "v.stride[1] = -256: expected 0 to 2^39 - 1 elements"},
     {huge_stride, "v.stride[0] = 549755813888: expected 0 to 2^39 - 1 elements"},
     {other_batch, "v.shape[0] = 3, but q.shape[0] = 2: both are batch"},
@@ -251,18 +310,21 @@ static const struct {
     {other_seq_k, "v.shape[1] = 499, but k.shape[1] = 500: both are seq_k"},
     {other_dim, "k.shape[3] = 64, but q.shape[3] = 128: both are head_dim"},
     {odd_heads, "q.shape[2] = 5 heads is no multiple of k.shape[2] = 2 kv_heads"},
-    {short_step, "o.stride[1] = 760 is less than the 768 elements that it must step over: rows of o "
-                 "would overlap"},
-    {zero_step, "o.stride[0] = 0 is less than the 128 elements that it must step over: rows of o would "
-                "overlap"},
+    {short_step,
+     "o.stride[1] = 760 is less than the 768 elements that it must step over: rows of o "
+     "would overlap"},
+    {zero_step,
+     "o.stride[0] = 0 is less than the 128 elements that it must step over: rows of o would "
+     "overlap"},
     {over_input, "o overlaps k: the kernel reads k while it writes o"},
     {in_place, "o overlaps q: the kernel reads q while it writes o"},
     {lse_over_v, "lse overlaps v"},
     {long_variant, "variant = 'a23456789012345678901234567890123': longer than 32 characters"},
     {odd_variant, "variant: expected a name, [a-z][a-z0-9_]{0,31}, got 'Fwd'"},
     {words_in_variant, "problem: heads is given twice"},
-    {much_work, "batch * heads * ceil(seq_q / 128) = 4294836225 work items: at most 2^31 - 1; split "
-                "the batch"},
+    {much_work,
+     "batch * heads * ceil(seq_q / 128) = 4294836225 work items: at most 2^31 - 1; split "
+     "the batch"},
 };
 
 TEST(bad_arguments_are_named) {
@@ -282,8 +344,9 @@ TEST(size_fields_context_and_long_names) {
     char want[300], name[200];
     wl_forward_args a = usual();
     no_size(&a);
-    snprintf(want, sizeof want, "args.size = 4: set it to sizeof(wl_forward_args), %zu in warploom %s",
-             sizeof a, wl_version());
+    snprintf(want, sizeof want,
+             "args.size = 4: set it to sizeof(wl_forward_args), %zu in warploom %s", sizeof a,
+             wl_version());
     CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL, want);
     CHECK_INT(wl_forward(ctx, NULL), WL_EINVAL);
     CHECK_FAIL(wl_forward(NULL, &a), WL_EINVAL, "ctx is NULL: wl_open makes one");
@@ -340,8 +403,9 @@ TEST(interleaved_rows_do_not_overlap) {
     struct {
         int64_t offset;
         int status;
-    } rows[] = {{192, WL_OK},  {576, WL_OK}, {-192, WL_OK},     {64, WL_EINVAL}, {0, WL_EINVAL},
-                {8, WL_EINVAL}, {768, WL_EINVAL}, {768 + 192, WL_OK}, {-760, WL_EINVAL}};
+    } rows[] = {{192, WL_OK},     {576, WL_OK},       {-192, WL_OK},
+                {64, WL_EINVAL},  {0, WL_EINVAL},     {8, WL_EINVAL},
+                {768, WL_EINVAL}, {768 + 192, WL_OK}, {-760, WL_EINVAL}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         u.data = (char *)t.data + 65536;
         t.data = (char *)u.data + rows[i].offset * 2;
@@ -357,7 +421,8 @@ TEST(interleaved_rows_do_not_overlap) {
     CHECK_INT(wl_view_apart(&a, &b), WL_EINVAL);
     u.shape[1] = 10, u.stride[2] = 128;
     CHECK_INT(wl_view_check("k", &u, &b), WL_OK);
-    CHECK_FAIL(wl_view_apart(&a, &b), WL_EINVAL, "o overlaps k: the kernel reads k while it writes o");
+    CHECK_FAIL(wl_view_apart(&a, &b), WL_EINVAL,
+               "o overlaps k: the kernel reads k while it writes o");
     close_context();
 }
 
@@ -439,8 +504,8 @@ TEST(cache_trouble_is_logged_once) {
     *logged = '\0';
     fakes();
     CHECK_INT(wl_driver_get(&driver), WL_OK);
-    const wl_options o = {.size = sizeof o, .cache_dir = "/proc/nowhere", .log = take_log,
-                          .log_user = logged};
+    const wl_options o = {
+        .size = sizeof o, .cache_dir = "/proc/nowhere", .log = take_log, .log_user = logged};
     CHECK_INT(wl_open(&ctx, &o), WL_OK);
     wl_forward_args a = usual();
     CHECK_INT(wl_forward(ctx, &a), WL_OK);
@@ -490,7 +555,8 @@ TEST(errors_of_the_driver_are_told) {
         const char *suffix = strstr(in_open[i], "_v2");
         int size = suffix ? (int)(suffix - in_open[i]) : (int)strlen(in_open[i]);
         snprintf(inject, sizeof inject, "%s:1", in_open[i]);
-        snprintf(want, sizeof want, "%.*s: CUDA_ERROR_INVALID_VALUE (a fake error)", size, in_open[i]);
+        snprintf(want, sizeof want, "%.*s: CUDA_ERROR_INVALID_VALUE (a fake error)", size,
+                 in_open[i]);
         setenv("FAKE_CUDA_FAIL", inject, 1);
         CHECK_FAIL(wl_open(&ctx, NULL), WL_EFAIL, want);
         CHECK(!ctx);

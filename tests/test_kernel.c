@@ -34,7 +34,9 @@ TEST(record_is_read) {
 TEST(record_has_defaults_and_several_kernels) {
     wl_launch l;
     CHECK_INT(wl_launch_parse("choice two\nkernel a\nparams fwd\nthreads 32\nkernel b\nparams fwd\n"
-                              "threads 64", &l), WL_OK);
+                              "threads 64",
+                              &l),
+              WL_OK);
     CHECK_STR(l.arch, "sm_90a");
     CHECK_INT(l.n_kernels, 2);
     CHECK_INT(l.kernel[1].cluster, 1);
@@ -65,7 +67,8 @@ static const struct {
     {"set ", "launch record, line 1, 'set ': a word is missing"},
     {"kernel a\nmap q 65 64", "launch record, line 2, 'map q 65 64': number out of range"},
     {"kernel a\nmap q 64 257", "launch record, line 2, 'map q 64 257': number out of range"},
-    {"kernel a\nkernel b\nkernel c\nkernel d", "launch record, line 4, 'kernel d': too many kernels"},
+    {"kernel a\nkernel b\nkernel c\nkernel d",
+     "launch record, line 4, 'kernel d': too many kernels"},
     {"kernel a\nparams fwd\nthreads 32", "launch record: no 'choice' line"},
     {"choice x", "launch record: no 'kernel' line"},
     {"choice x\nkernel a\nthreads 32", "launch record: no 'params' line"},
@@ -123,8 +126,9 @@ TEST(options_are_checked) {
     wl_options o = {.size = 8};
     char want[128];
     fakes();
-    snprintf(want, sizeof want, "options.size = 8: set it to sizeof(wl_options), %zu in warploom %s",
-             sizeof o, WARPLOOM_VERSION);
+    snprintf(want, sizeof want,
+             "options.size = 8: set it to sizeof(wl_options), %zu in warploom %s", sizeof o,
+             WARPLOOM_VERSION);
     CHECK_FAIL(wl_tools_open(&tools, &o), WL_EINVAL, want);
     o = (wl_options){.size = sizeof o, .jit = "maybe"};
     CHECK_FAIL(wl_tools_open(&tools, &o), WL_EINVAL, "jit: expected on or off, got 'maybe'");
@@ -161,9 +165,10 @@ TEST(generator_may_be_missing_or_foreign) {
     fakes();
     wl_tools *tools = tools_now();
     setenv("WARPLOOM_GEN", "/nowhere/gen.so", 1);
-    CHECK_FAIL(wl_tools_ask(tools, "check", "", &out), WL_ECOMPILE,
-               "no generator: /nowhere/gen.so: cannot open shared object file: No such file or "
-               "directory; put libwarploom-gen.so beside libwarploom.so, or name it in WARPLOOM_GEN");
+    CHECK_FAIL(
+        wl_tools_ask(tools, "check", "", &out), WL_ECOMPILE,
+        "no generator: /nowhere/gen.so: cannot open shared object file: No such file or "
+        "directory; put libwarploom-gen.so beside libwarploom.so, or name it in WARPLOOM_GEN");
     setenv("WARPLOOM_GEN", fake_path("libfake_cuda.so"), 1);
     CHECK_FAIL(wl_tools_ask(tools, "check", "", &out), WL_ECOMPILE,
                "no generator: the library has no wl_gen_error; WARPLOOM_GEN must name a "
@@ -214,7 +219,8 @@ TEST(specs_in_force_are_hashed) {
     spec_file("specs/notes.txt", "no spec\n");
     snprintf(file, sizeof file, "%s/a.yaml", folder);
     snprintf(both, sizeof both, "%s::%s/b.yaml", file, folder);
-    wl_hash none = specs_hash("", NULL), all = specs_hash(folder, NULL), one = specs_hash(file, NULL);
+    wl_hash none = specs_hash("", NULL), all = specs_hash(folder, NULL),
+            one = specs_hash(file, NULL);
     wl_hash two = specs_hash(both, NULL), late = specs_hash("", file);
     CHECK(memcmp(&none, &one, sizeof one));
     CHECK(memcmp(&one, &all, sizeof one));
@@ -256,8 +262,9 @@ static int calls(void) {
 
 TEST(made_once_then_found) {
     fakes();
-    wl_problem p = problem(problem_text), same_bucket = problem(
-        "head_dim=128 dtype=bf16 mask=none layout=bshd batch=4 heads=8 kv_heads=2 seq_q=513 seq_k=600");
+    wl_problem p = problem(problem_text),
+               same_bucket = problem("head_dim=128 dtype=bf16 mask=none layout=bshd batch=4 "
+                                     "heads=8 kv_heads=2 seq_q=513 seq_k=600");
     wl_request r = {.problem = &p};
     wl_tools *tools = tools_now();
     CHECK_INT(get(tools, &r), WL_OK);
@@ -301,9 +308,11 @@ TEST(another_problem_shares_the_kernel_but_not_the_choice) {
 
 static void check_miss(wl_tools *tools, const wl_request *r, const char *what, const char *reason) {
     char want[1024];
-    snprintf(want, sizeof want, "no kernel for %s: memory: not loaded; cache %s (rw): %s; JIT: off. Run "
-             "`warploom compile \"%s\"` on a machine with NVRTC and this cache, or set WARPLOOM_JIT=on",
-             what, fake_cache, reason, what);
+    snprintf(
+        want, sizeof want,
+        "no kernel for %s: memory: not loaded; cache %s (rw): %s; JIT: off. Run "
+        "`warploom compile \"%s\"` on a machine with NVRTC and this cache, or set WARPLOOM_JIT=on",
+        what, fake_cache, reason, what);
     CHECK_FAIL(get(tools, r), WL_ECOMPILE, want);
 }
 
@@ -315,7 +324,8 @@ TEST(a_miss_with_jit_off_tells_the_layers) {
     check_miss(tools, &(wl_request){.name = "fwd_named"}, "fwd_named", "no entry");
     check_miss(tools, &(wl_request){.problem = &p},
                "variant=fwd head_dim=128 head_dim_v=128 dtype=bf16 mask=none layout=bshd batch=3 "
-               "heads=6 kv_heads=2 seq_q=1000 seq_k=1000 scale=0", "no entry");
+               "heads=6 kv_heads=2 seq_q=1000 seq_k=1000 scale=0",
+               "no entry");
     check_miss(tools, &(wl_request){.file = "a.cu", .text = "__global__ void mine() {}"}, "mine",
                "not asked for a hand-edited source");
     wl_tools_close(tools);
@@ -443,10 +453,12 @@ TEST(a_hand_edited_source_takes_the_place) {
     CHECK_STR(made.layer, "jit");
     CHECK(strcmp(made.compiled[0].image.data + 64, hand));
     wl_made_free(&made);
-    CHECK_FAIL(get(tools, &(wl_request){.problem = &p, .file = "f.cu", .text = "int x;"}), WL_EINVAL,
-               "f.cu: no kernel: expected extern \"C\" __global__ void NAME(…)");
-    setenv("FAKE_GEN_RECORD", "choice two\nkernel a\nparams fwd\nthreads 32\nkernel b\nparams fwd\n"
-           "threads 64", 1);
+    CHECK_FAIL(get(tools, &(wl_request){.problem = &p, .file = "f.cu", .text = "int x;"}),
+               WL_EINVAL, "f.cu: no kernel: expected extern \"C\" __global__ void NAME(…)");
+    setenv("FAKE_GEN_RECORD",
+           "choice two\nkernel a\nparams fwd\nthreads 32\nkernel b\nparams fwd\n"
+           "threads 64",
+           1);
     CHECK_FAIL(get(tools, &(wl_request){.problem = &p, .file = "f.cu", .text = hand}), WL_EINVAL,
                "f.cu: two launches 2 kernels; a hand-edited source replaces the only one");
     wl_tools_close(tools);
@@ -469,8 +481,10 @@ TEST(a_hand_edited_source_compiles_alone) {
 
 TEST(several_kernels_are_made_and_loaded_once) {
     fakes();
-    setenv("FAKE_GEN_RECORD", "choice two\nkernel a\nparams fwd\nthreads 32\nkernel b\nparams fwd\n"
-           "threads 64\nshared 1000", 1);
+    setenv("FAKE_GEN_RECORD",
+           "choice two\nkernel a\nparams fwd\nthreads 32\nkernel b\nparams fwd\n"
+           "threads 64\nshared 1000",
+           1);
     const wl_driver *driver;
     wl_device device;
     wl_loader *loader;
