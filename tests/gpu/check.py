@@ -209,7 +209,6 @@ def options():
     p.add_argument("--knobs", action="store_true", help="forced candidates alone")
     p.add_argument("--names", help="a file of candidates to force, one a line, alone")
     p.add_argument("--only", default="", help="cases whose text holds this")
-    p.add_argument("--small", action="store_true", help="leave out what is large")
     p.add_argument("--no-prepare", action="store_true", help="compile in this process")
     p.add_argument("--jobs", type=int, default=os.cpu_count())
     p.add_argument("--compile-seconds", type=float, default=300)
@@ -226,8 +225,6 @@ def chosen_cases(args):
             names += [line.split()[0] for line in f if line.strip() and line[0] != "#"]
     for name in dict.fromkeys(names):
         cases += table.forced(name)
-    if args.small:
-        cases = [c for c in cases if c.batch * c.heads * c.sq * c.sk <= 1 << 20]
     return [c for c in cases if args.only in str(c)]
 
 
