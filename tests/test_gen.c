@@ -205,6 +205,32 @@ TEST(bad_questions) {
     wl_gen_close(gen);
 }
 
+/* The numbers are those of the preferred guess, with two stages. */
+TEST(why_there_is_no_candidate) {
+    wl_gen *gen = toy(TOY_AXES "tune: {tile: [[64, 64]], stages: [4, 2], softmax: [optimistic]}\n"
+                               "require: [{rule: shared_bytes <= 9999, why: the memory there is}]\n"
+                               "prefer: [{use: {stages: 2}}]\n");
+    CHECK_STR(ask(gen, "choose", TOY "head_dim=64 mask=none seq_q=1"),
+              "toy has no kernel for this problem: specs/toy.yaml:11:18: shared_bytes = 32768 > 9999: "
+              "the memory there is");
+    CHECK_STR(ask(gen, "explain", TOY "head_dim=16 mask=none seq_q=1"),
+              "toy_d16_none_m64n64_s2_opt\n"
+              "  toy     family toy, specs/toy.yaml\n"
+              "  d16     head_dim 16\n"
+              "  none    mask none\n"
+              "  m64n64  tile [64, 64]\n"
+              "  s2      stages 2\n"
+              "  opt     softmax optimistic\n"
+              "kernel\n"
+              "  ring  2 slots\n"
+              "plan\n"
+              "  shared_bytes  8192\n"
+              "  slot_bytes    2048\n"
+              "chosen by\n"
+              "  prefer specs/toy.yaml:12\n");
+    wl_gen_close(gen);
+}
+
 /* ---- a user's specs ---- */
 
 static const char variant[] = "extends: toy # by somebody\n"

@@ -128,6 +128,7 @@ TEST(bad_specs) {
     }
     wl_buf out = {0};
     if (gen) CHECK_INT(wl_gen_call(gen, "check", "", &out), WL_OK);
+    wl_buf_free(&out);
     globfree(&found);
     wl_gen_close(gen);
 }
