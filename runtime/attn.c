@@ -328,7 +328,7 @@ static wl_status find_or_make(wl_context *ctx, const call *c, entry **out) {
 
 /* cuda.h's CUlaunchAttribute and CUlaunchConfig. */
 typedef struct {
-    int id;
+    _Alignas(8) int id;
     char pad[4];
     unsigned value[16];
 } launch_attribute;
