@@ -230,6 +230,25 @@ def unused(text):
     return [f"{name} is never used" for name in sorted(set(declared)) if words.count(name) == 1]
 
 
+def check_examples():
+    """The demo runs through without a GPU; the examples compile and stay short."""
+    result = Result()
+    with tempfile.TemporaryDirectory() as cache:
+        done = call(["sh", "examples/demo.sh"], BUILD=BUILD, WARPLOOM_CACHE_DIR=cache,
+                    WARPLOOM_LIBCUDA=cache + "/none.so")
+    result.expect(done.returncode == 0 and "the demo stops after compile" in done.stdout,
+                  f"demo: exit {done.returncode}\n{done.stdout}{done.stderr}")
+    cuda = os.path.join(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "include")
+    if os.path.exists(cuda + "/cuda.h"):
+        done = call(["gcc", "-std=c17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-Iruntime",
+                     "-isystem", cuda, "examples/forward.c"])
+        result.expect(done.returncode == 0, done.stderr)
+    for path in ("examples/forward.c", "runtime/python/warploom.py"):
+        lines = open(os.path.join(ROOT, path), encoding="utf-8").read().count("\n")
+        result.expect(lines < 150, f"{path} has {lines} lines, the limit is 149")
+    return result
+
+
 def unfit(text):
     """What keeps a kernel from reading as if it were written by hand."""
     lines = text.splitlines()
@@ -445,7 +464,7 @@ def check_emit_all():
 
 # The long ones first, so that two at a time end together.
 CHECKS = [check_cover_even, check_cover_odd, check_coverage, check_sanitized, check_lines, check_knobs, check_unit,
-          check_cli, check_bad, check_python, check_determinism, check_generated, check_second, check_layers, check_size]
+          check_cli, check_bad, check_python, check_examples, check_determinism, check_generated, check_second, check_layers, check_size]
 
 
 def guarded(check):

@@ -8,6 +8,7 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "gpu"), os.path.join(HERE, "bench")]
+import bench  # noqa: E402
 import cases  # noqa: E402
 import points  # noqa: E402
 import tables  # noqa: E402
@@ -84,6 +85,19 @@ class Points(unittest.TestCase):
         self.assertAlmostEqual(fa3, 1.2 / points.table()[p]["fa3_over_cudnn"])
         self.assertEqual(points.ratios(DATA["rows"][1]), (1.2, 1.1, True))
         self.assertEqual(points.ratios(DATA["rows"][2]), (0.9, None, False))
+
+
+    def test_command_names_no_place(self):
+        self.assertEqual(bench.own_command(["--points", "36", "--out", "/x/y.json", "--ms", "2"]),
+                         "python3 tests/bench/bench.py --points 36 --ms 2")
+
+    def test_candidates_fit_their_axes(self):
+        p = points.parse("head_dim=192 head_dim_v=128 dtype=bf16 mask=none batch=1 heads=1 seq_q=9")
+        self.assertTrue(bench.fits("fwd_d192_v128_bf16_none_m64n64", p))
+        self.assertFalse(bench.fits("fwd_d192_bf16_none_m64n64", p))
+        self.assertEqual(bench.force("variant=x"), {"variant": "x"})
+        self.assertEqual(bench.force("fwd_d64_bf16_none_m64n64"),
+                         {"kernel": "fwd_d64_bf16_none_m64n64"})
 
 
 class Tables(unittest.TestCase):

@@ -220,13 +220,23 @@ def commit():
     return done.stdout.strip() or "unknown"
 
 
+def own_command(argv):
+    """The command to repeat the bench: without where its result went."""
+    kept, skip = [], False
+    for word in argv:
+        if not skip and word not in ("--out", "--commit"):
+            kept.append(word)
+        skip = word in ("--out", "--commit")
+    return shlex.join(["python3", "tests/bench/bench.py", *kept])
+
+
 def result(args, rows, clock, extra):
     import torch
     return {"gpu": torch.cuda.get_device_name(0), "driver": clock.driver,
             "cuda": torch.version.cuda,
             "torch": f"{torch.__version__}, cuDNN {torch.backends.cudnn.version()}",
             "date": datetime.date.today().isoformat(), "commit": args.commit or commit(),
-            "command": shlex.join(["python3", "tests/bench/bench.py", *sys.argv[1:]]),
+            "command": own_command(sys.argv[1:]),
             "seed": args.seed, **extra, "rows": rows}
 
 
