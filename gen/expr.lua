@@ -8,7 +8,7 @@ local common = require "common"
 
 local M = {}
 
-local longest = 500
+local longest = 300 -- so that what becomes of it nests less deeply than Lua can read
 
 -- Raised inside parse and bind, caught there: a place in the text and what is wrong with it.
 local function wrong(at, format, ...)
@@ -98,7 +98,7 @@ local function parser(text)
     local function unary()
         local minus = accept("-")
         if not minus then return primary() end
-        local a = unary()
+        local a = primary()
         return {op = "neg", a = a, at = minus.at, from = minus.at, to = a.to}
     end
     local product = level(unary, {["*"] = true, ["//"] = true, ["%"] = true})
@@ -187,40 +187,26 @@ end
 
 -- ---- use ----
 
-local compile
+local lua_operators = {["!="] = "~="}
 
-local binary = {
-    ["+"] = function(a, b) return function(c, p) return a(c, p) + b(c, p) end end,
-    ["-"] = function(a, b) return function(c, p) return a(c, p) - b(c, p) end end,
-    ["*"] = function(a, b) return function(c, p) return a(c, p) * b(c, p) end end,
-    ["<"] = function(a, b) return function(c, p) return a(c, p) < b(c, p) end end,
-    ["<="] = function(a, b) return function(c, p) return a(c, p) <= b(c, p) end end,
-    [">"] = function(a, b) return function(c, p) return a(c, p) > b(c, p) end end,
-    [">="] = function(a, b) return function(c, p) return a(c, p) >= b(c, p) end end,
-    ["=="] = function(a, b) return function(c, p) return a(c, p) == b(c, p) end end,
-    ["!="] = function(a, b) return function(c, p) return a(c, p) ~= b(c, p) end end,
-    ["and"] = function(a, b) return function(c, p) return a(c, p) and b(c, p) end end,
-    ["or"] = function(a, b) return function(c, p) return a(c, p) or b(c, p) end end,
-    ["not"] = function(a) return function(c, p) return not a(c, p) end end,
-    ["neg"] = function(a) return function(c, p) return -a(c, p) end end,
-    ["//"] = function(a, b, divisor) return function(c, p) return a(c, p) // divisor(b(c, p)) end end,
-    ["%"] = function(a, b, divisor) return function(c, p) return a(c, p) % divisor(b(c, p)) end end,
-}
+-- The node as Lua: a field's name is the candidate's, another one the plan's.
+local function to_lua(node)
+    local op = node.op
+    if op == "int" or op == "value" then return ("%q"):format(node.value) end
+    if op == "word" then return ("%s[%q]"):format(node.field and "c" or "p", node.name) end
+    local a, b = to_lua(node.a), node.b and to_lua(node.b)
+    if op == "neg" or op == "not" then return ("(%s %s)"):format(op == "neg" and "-" or "not", a) end
+    if op == "//" or op == "%" then b = ("divisor(%s, %d)"):format(b, node.at) end
+    return ("(%s %s %s)"):format(a, lua_operators[op] or op, b)
+end
 
--- A function of candidate and plan. The words of a word are its field's or the plan's.
-function compile(node, e)
-    local name = node.name
-    if node.op == "int" or node.op == "value" then
-        return function() return node.value end
-    elseif node.op == "word" then
-        if node.field then return function(c) return c[name] end end
-        return function(_, p) return p[name] end
-    end
-    local function divisor(n)
-        if n == 0 then common.raise(3, "%s: division by zero in `%s`", M.place(e, node.at), e.text) end
+-- A function of candidate and plan.
+local function compile(node, e)
+    local function divisor(n, at)
+        if n == 0 then common.raise(common.ESPEC, "%s: division by zero in `%s`", M.place(e, at), e.text) end
         return n
     end
-    return binary[node.op](compile(node.a, e), node.b and compile(node.b, e), divisor)
+    return load("local c, p = ... return " .. to_lua(node), "=rule", "t", {divisor = divisor})
 end
 
 -- "FILE:LINE:COL" of a byte of the expression.

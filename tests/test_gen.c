@@ -335,6 +335,28 @@ TEST(too_large) {
     wl_gen_close(gen);
 }
 
+/* As deeply nested as an expression can be. */
+TEST(long_rules) {
+    static const char *const forms[][3] = {{"1", "+1", ""}, {"(1 == 1)", "", "not "}, {"1", ")", "-("}};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        wl_gen *gen = toy(NULL);
+        wl_buf rule = {0};
+        size_t size = strlen(forms[i][1]) + strlen(forms[i][2]), n = (280 / size) & ~(size_t)1;
+        for (size_t k = 0; k < n; k++) wl_buf_text(&rule, forms[i][2]);
+        wl_buf_text(&rule, forms[i][0]);
+        for (size_t k = 0; k < n; k++) wl_buf_text(&rule, forms[i][1]);
+        char *text = wl_format("extends: toy\nname: mine\nrequire:\n  - {rule: %s%s, why: w}\n", rule.data,
+                               i == 1 ? "" : " > 0");
+        CHECK_INT(spec(gen, text), WL_OK);
+        CHECK_STR(ask(gen, "list", "variant=mine dtype=bf16 layout=bshd head_dim=64 mask=causal seq_q=1"),
+                  "mine_d64_causal_m128n64_s4_opt\nmine_d64_causal_m64n64_s4_opt\n"
+                  "mine_d64_causal_m128n64_s4_exact\nmine_d64_causal_m64n64_s4_exact\n");
+        free(text);
+        wl_buf_free(&rule);
+        wl_gen_close(gen);
+    }
+}
+
 TEST(division_by_zero_when_it_happens) {
     wl_gen *gen = toy(TOY_AXES "tune: {tile: [[64, 64]], stages: [4, 2], softmax: [optimistic]}\n"
                                "require: [{rule: 8 // (stages - 2) > 1, why: w}]\n");
