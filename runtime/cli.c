@@ -116,7 +116,6 @@ static wl_status find_option(const command *c, const char *word, int *out) {
         names[n++] = option_table[o].name;
         if (!strcmp(word, names[n - 1])) *out = o;
     }
-    if (!strcmp(word, "--help")) *out = OPTION_HELP;
     if (*out >= 0) return WL_OK;
     char *where = wl_format("%s: ", c->name), *help = wl_format("%s -h", c->name);
     wl_status status = unknown(where, "option", word, names, n, help);
@@ -159,7 +158,6 @@ static wl_status parse(const command *c, int argc, char **argv, cli_args *out) {
             i += used;
         }
     }
-    if (out->value[OPTION_HELP]) return WL_OK;
     if (out->n_operands < c->min)
         return fail(WL_EINVAL, "%s: %s is missing; see 'warploom %s -h'", c->name, c->operands, c->name);
     if (out->n_operands && !*c->operands)
@@ -180,6 +178,10 @@ static wl_status flush(void) {
     return fail(WL_EFAIL, "standard output: %s", strerror(errno));
 }
 
+static bool is_help(const char *word) {
+    return !strcmp(word, "-h") || !strcmp(word, "--help");
+}
+
 static wl_status run(int argc, char **argv) {
     const command *c = NULL;
     const char *first = argc > 1 ? argv[1] : "";
@@ -187,18 +189,22 @@ static wl_status run(int argc, char **argv) {
         printf("warploom %s\n", WARPLOOM_VERSION);
         return WL_OK;
     }
-    if (!strcmp(first, "-h") || !strcmp(first, "--help")) {
+    if (is_help(first)) {
         print_help(NULL);
         return WL_OK;
     }
     if (argc < 2) return fail(WL_EINVAL, "no command; see 'warploom -h'");
     wl_status status = find_command(first, &c);
     if (status) return status;
+    for (int i = 2; i < argc && strcmp(argv[i], "--"); i++) {
+        if (!is_help(argv[i])) continue;
+        print_help(c);
+        return WL_OK;
+    }
     cli_args args = {.operand = wl_alloc((size_t)argc * sizeof *args.operand),
                      .spec = wl_alloc((size_t)argc * sizeof *args.spec)};
     status = parse(c, argc - 2, argv + 2, &args);
-    if (!status && args.value[OPTION_HELP]) print_help(c);
-    else if (!status) status = c->run(&args);
+    if (!status) status = c->run(&args);
     free(args.operand), free(args.spec);
     return status;
 }

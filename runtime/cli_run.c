@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "cli.h"
 #include "context.h"
@@ -67,7 +68,8 @@ static wl_status read_names(job *j) {
     return WL_OK;
 }
 
-static void set_shapes(job *j) {
+/* Lays out the tensors; what does not fit into this machine's memory is refused. */
+static wl_status set_shapes(job *j) {
     int64_t batch = number(j, WL_P_batch), heads = number(j, WL_P_heads);
     int64_t kv_heads = number(j, WL_P_kv_heads);
     int64_t seq_q = number(j, WL_P_seq_q), seq_k = number(j, WL_P_seq_k);
@@ -78,7 +80,16 @@ static void set_shapes(job *j) {
                                        {batch, seq_q, heads, dim_v},
                                        {batch, seq_q, heads, 1}};
     memcpy(j->shape, shape, sizeof shape);
+    double need = 0, have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    for (int t = 0; t < TENSORS; t++) {
+        const int64_t *s = shape[t];
+        need += (double)s[0] * (double)s[1] * (double)s[2] * (double)s[3] * (t == LSE ? 4 : 2);
+    }
+    if (need > have)
+        return fail(WL_EINVAL, "run: the tensors take %.3g GB, this machine has %.3g GB", need / 1e9,
+                    have / 1e9);
     for (int t = 0; t < TENSORS; t++) j->bytes[t] = count(j, t) * (t == LSE ? 4 : 2);
+    return WL_OK;
 }
 
 /* The shape of a tensor as it lies in memory and in a file. */
@@ -132,8 +143,8 @@ static wl_status prepare(job *j) {
     if (!status) status = read_names(j);
     if (!status && source) status = wl_file_read(source, SOURCE_MAX, &j->source);
     wl_buf_free(&text);
+    if (!status) status = set_shapes(j);
     if (status) return status;
-    set_shapes(j);
     for (int t = 0; t < TENSORS; t++) j->host[t] = wl_alloc(j->bytes[t]);
     return j->args->value[OPTION_RANDOM] ? make_random(j) : read_files(j);
 }

@@ -463,8 +463,9 @@ def check_emit_all():
 
 
 # The long ones first, so that two at a time end together.
-CHECKS = [check_cover_even, check_cover_odd, check_coverage, check_sanitized, check_lines, check_knobs, check_unit,
-          check_cli, check_bad, check_python, check_examples, check_determinism, check_generated, check_second, check_layers, check_size]
+CHECKS = [check_cover_even, check_cover_odd, check_coverage, check_sanitized, check_lines,
+          check_knobs, check_unit, check_cli, check_bad, check_python, check_examples,
+          check_determinism, check_generated, check_second, check_layers, check_size]
 
 
 def guarded(check):

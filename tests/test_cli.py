@@ -90,7 +90,9 @@ ROWS = [
     *[Row(f"{c} -h", 0, out=re.compile(rf"warploom {c}\b.*Options:\n.*-h ", re.S))
       for c in "list check emit compile run explain doctor".split()],
     Row("run -h", 0, out=re.compile(r"--random SEED .*layout .*\(1\)", re.S)),
-    Row("run --random -h", 2, say("run: PROBLEM is missing; see 'warploom run -h'")),
+    Row("run --random -h", 0, out=re.compile(r"\Awarploom run PROBLEM ")),
+    Row("list --bogus --help", 0, out=re.compile(r"\Awarploom list PROBLEM ")),
+    Row("list -- -h", 2, say("problem: expected key=value, got '-h'")),
 
     # problems
     Row("list head_dim=64", 2, say("problem: dtype is missing: bf16 or fp16")),
@@ -147,6 +149,11 @@ ROWS = [
         files={"v.yaml": VARIANT}),
     Row("list {VIT}", 0, out=re.compile(r"\A(vit_l14_\w+\n)+\Z"), files={"s/v.yaml": VARIANT},
         env={"WARPLOOM_SPECS": "{T}/s"}),
+    Row("list {P} --spec /dev/null", 2, say("/dev/null: not a regular file")),
+    Row("list {P} --spec {T}", 0, out=ANY),
+    Row("check {T}/big.yaml", 2, ANY, files={"big.yaml": "#" * 3000000}),
+    Row("check {T}/deep.yaml", 3, ANY, files={"deep.yaml": "a: " + "[" * 100000}),
+    Row("check {T}/bits.yaml", 3, ANY, files={"bits.yaml": bytes(range(256))}),
     Row("list {VIT} --spec {T}/none.yaml", 2,
         say("{T}/none.yaml: cannot open: No such file or directory")),
     Row("list {P}", 4, ANY, env={"WARPLOOM_GEN": "{T}/none.so"}),
@@ -186,6 +193,8 @@ ROWS = [
         say("run: --source names its kernel itself; leave --kernel out")),
     Row("run {P} --random x", 2, say("--random: expected a whole number, got 'x'")),
     Row("run {P} --random 1x", 2, say("--random: expected a whole number, got '1x'")),
+    Row("run head_dim=256 dtype=fp16 mask=none layout=bshd batch=65536 heads=65536 seq_q=1073741824 "
+        "--random 1", 2, re.compile(r"\Awarploom: run: the tensors take 9\.\d+e\+12 GB, this machine has ")),
     Row("run {P} --random 1 --source {T}/none.cu", 2,
         say("{T}/none.cu: cannot open: No such file or directory")),
     Row("run head_dim=64 dtype=fp8 mask=none layout=bshd seq_q=1 --random 1", 2,
