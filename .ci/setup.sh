@@ -40,7 +40,7 @@ found=${WARPLOOM_NVRTC:-$(nvrtc | head -n 1)}
 if [ -n "$missing" ]; then
     as_root=
     [ "$(id -u)" = 0 ] || as_root="sudo"
-    install="$as_root apt-get install -y --no-install-recommends$missing"
+    install="${as_root:+$as_root }apt-get install -y --no-install-recommends$missing"
     if ! command -v apt-get >/dev/null || { [ -n "$as_root" ] && ! sudo -n true 2>/dev/null; }; then
         echo "setup: missing:$missing; install them with:" >&2
         echo "    sudo apt-get install -y --no-install-recommends$missing" >&2
@@ -48,7 +48,7 @@ if [ -n "$missing" ]; then
     fi
     echo "setup: $install" >&2
     export DEBIAN_FRONTEND=noninteractive
-    $install >/dev/null 2>&1 || { $as_root apt-get update >/dev/null && $install >/dev/null; }
+    $install >/dev/null 2>&1 || { ${as_root:+$as_root }apt-get update >/dev/null && $install >/dev/null; }
 fi
 
 [ -n "$found" ] || found=$(nvrtc | head -n 1)
