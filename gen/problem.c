@@ -11,7 +11,7 @@
 #include <string.h>
 
 const wl_word wl_problem_table[WL_PROBLEM_WORDS] = {
-#define X(word, kind, initial, min, max, size, what)                                              \
+#define X(word, kind, initial, min, max, size, what)                                               \
     {#word, WL_WORD_##kind, initial, min, max, size, what},
     WL_PROBLEM_TABLE(X)
 #undef X
@@ -56,14 +56,17 @@ static wl_status read_value(const wl_word *word, const char *text, wl_value *out
     switch (word->kind) {
     case WL_WORD_INT:
         if (read_int(word, text, &out->number)) return WL_OK;
-        return fail(WL_EINVAL, "%s: expected a whole number from %" PRId64 " to %" PRId64 ", got '%s'",
+        return fail(WL_EINVAL,
+                    "%s: expected a whole number from %" PRId64 " to %" PRId64 ", got '%s'",
                     word->name, word->min, word->max, text);
     case WL_WORD_NAME:
         if (read_name(text, out->name)) return WL_OK;
-        return fail(WL_EINVAL, "%s: expected a name, [a-z][a-z0-9_]{0,31}, got '%s'", word->name, text);
+        return fail(WL_EINVAL, "%s: expected a name, [a-z][a-z0-9_]{0,31}, got '%s'", word->name,
+                    text);
     default:
         if (read_real(text, &out->real)) return WL_OK;
-        return fail(WL_EINVAL, "%s: expected a number that is not negative, got '%s'", word->name, text);
+        return fail(WL_EINVAL, "%s: expected a number that is not negative, got '%s'", word->name,
+                    text);
     }
 }
 
@@ -81,8 +84,7 @@ static wl_status unknown_word(span s) {
 /* One "key=value"; `given` marks the words seen so far. */
 static wl_status read_word(span s, wl_problem *out, bool given[WL_PROBLEM_WORDS]) {
     const char *equals = memchr(s.text, '=', (size_t)s.size);
-    if (!equals)
-        return fail(WL_EINVAL, "problem: expected key=value, got '%.*s'", s.size, s.text);
+    if (!equals) return fail(WL_EINVAL, "problem: expected key=value, got '%.*s'", s.size, s.text);
     span key = {s.text, (int)(equals - s.text)};
     int w = 0;
     while (w < WL_PROBLEM_WORDS && !span_is(key, wl_problem_table[w].name)) w++;
@@ -95,14 +97,16 @@ static wl_status read_word(span s, wl_problem *out, bool given[WL_PROBLEM_WORDS]
     return status;
 }
 
-/* A default is a value, or "=other": the value of another word, which stands earlier in the table. */
+/* A default is a value, or "=other": the value of another word, which stands earlier in the table.
+ */
 static wl_status fill_default(int w, wl_problem *out) {
     const wl_word *word = &wl_problem_table[w];
     if (!*word->initial)
         return fail(WL_EINVAL, "problem: %s is missing: %s", word->name, word->what);
     if (*word->initial != '=') return read_value(word, word->initial, &out->word[w]);
     for (int other = 0; other < w; other++)
-        if (!strcmp(wl_problem_table[other].name, word->initial + 1)) out->word[w] = out->word[other];
+        if (!strcmp(wl_problem_table[other].name, word->initial + 1))
+            out->word[w] = out->word[other];
     return WL_OK;
 }
 
@@ -122,15 +126,29 @@ wl_status wl_problem_parse(const char *text, wl_problem *out) {
     }
     int64_t heads = out->word[WL_P_heads].number, kv_heads = out->word[WL_P_kv_heads].number;
     if (heads % kv_heads)
-        return fail(WL_EINVAL, "problem: heads=%" PRId64 " is no multiple of kv_heads=%" PRId64, heads,
-                    kv_heads);
+        return fail(WL_EINVAL, "problem: heads=%" PRId64 " is no multiple of kv_heads=%" PRId64,
+                    heads, kv_heads);
     return WL_OK;
 }
 
-static int64_t power_of_two(int64_t n) {
-    int64_t power = 1;
-    while (power < n) power *= 2;
-    return power;
+int64_t wl_problem_round(int64_t n) {
+    int64_t step = 1;
+    while (n > 8 * step) step *= 2;
+    return (n + step - 1) / step * step;
+}
+
+int64_t wl_problem_round_heads(int64_t heads, int64_t kv_heads) {
+    int64_t kv = wl_problem_round(kv_heads), group = wl_problem_round(heads / kv_heads);
+    int64_t most = wl_problem_table[WL_P_heads].max / kv;
+    while (group > most) group = group > 8 ? wl_problem_round(group * 3 / 4) : most;
+    return kv * group;
+}
+
+/* What a choice sees of a size; heads stay a multiple of kv_heads. */
+static int64_t rounded(const wl_problem *problem, int w) {
+    if (w == WL_P_heads)
+        return wl_problem_round_heads(problem->word[w].number, problem->word[WL_P_kv_heads].number);
+    return wl_problem_round(problem->word[w].number);
 }
 
 static void print_real(double real, wl_buf *out) {
@@ -147,7 +165,7 @@ static void print_words(const wl_problem *problem, bool bucket, wl_buf *out) {
         const wl_value *value = &problem->word[w];
         if (bucket && word->kind == WL_WORD_FLOAT) continue;
         wl_buf_printf(out, "%s%s=", blank, word->name);
-        int64_t number = bucket && word->is_size ? power_of_two(value->number) : value->number;
+        int64_t number = bucket && word->is_size ? rounded(problem, w) : value->number;
         if (word->kind == WL_WORD_INT) wl_buf_printf(out, "%" PRId64, number);
         if (word->kind == WL_WORD_NAME) wl_buf_text(out, value->name);
         if (word->kind == WL_WORD_FLOAT) print_real(value->real, out);

@@ -5,12 +5,12 @@
 
 #include "base.h"
 
-/* How a word's value is read. NAME is [a-z][a-z0-9_]{0,31}; which names exist is a spec's affair. */
+/* How a word's value is read. NAME is [a-z][a-z0-9_]{0,31}; which names exist, a spec decides. */
 typedef enum { WL_WORD_INT, WL_WORD_NAME, WL_WORD_FLOAT } wl_word_kind;
 
-/* X(word, kind, default or "" when required or "=other" when it follows another word, min, max, what).
-   Canonical order is the table's order. SIZE words are rounded up to a power of two in a choice's
-   key (wl_problem_bucket), so that a run of lengths shares one choice. */
+/* X(word, kind, default or "" when required or "=other" to follow another word, min, max, size, what).
+   Canonical order is the table's order. SIZE words are rounded in a choice's key
+   (wl_problem_bucket), so that a run of lengths shares one choice. */
 #define WL_PROBLEM_TABLE(X)                                                                      \
     X(variant, NAME, "fwd", 0, 0, 0, "a family or a variant declared in a spec")                  \
     X(head_dim, INT, "", 1, 65536, 0, "elements of a query and key row")                          \
@@ -56,7 +56,13 @@ typedef struct {
 wl_status wl_problem_parse(const char *text, wl_problem *out);
 /* All words in the table's order, one blank between; scale in %.9g. */
 void wl_problem_print(const wl_problem *problem, wl_buf *out);
-/* The same with size words rounded up to powers of two and scale left out: a choice's key. */
+/* The same with size words rounded and scale left out: a choice's key. */
 void wl_problem_bucket(const wl_problem *problem, wl_buf *out);
+
+/* A size, up to the next number of three significant bits (… 8, 10, 12, 14, 16, 20 …): fine enough to
+   tell how many waves of work a GPU gets, coarse enough for few choices. */
+int64_t wl_problem_round(int64_t n);
+/* heads, rounded so that it stays a multiple of the rounded kv_heads. */
+int64_t wl_problem_round_heads(int64_t heads, int64_t kv_heads);
 
 #endif

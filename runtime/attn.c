@@ -20,7 +20,7 @@ static const char *const dtype_names[] = {"bf16", "fp16"};
 static const char *const mask_names[] = {"none", "causal"};
 
 /* What a choice depends on, as bytes that can be hashed and compared: no padding. Lengths and
-   counts are rounded up to powers of two and kept as exponents, like wl_problem_bucket's. */
+   counts are rounded as in wl_problem_bucket. */
 typedef struct {
     char variant[40], kernel[128];
     int32_t head_dim, head_dim_v, dtype, mask, layout;
@@ -184,10 +184,6 @@ static wl_status check_call(wl_context *ctx, const wl_forward_args *args, call *
 
 /* ---- keys ---- */
 
-static int32_t exponent(int64_t n) {
-    return n > 1 ? 64 - __builtin_clzll((unsigned long long)n - 1) : 0;
-}
-
 static wl_status put_name(char *to, size_t room, const char *what, const char *name) {
     size_t size = strnlen(name, room);
     if (size == room)
@@ -209,11 +205,11 @@ static wl_status make_key(call *c) {
                         .dtype = (int32_t)q->dtype,
                         .mask = (int32_t)args->mask,
                         .layout = is_bhsd(q),
-                        .batch = exponent(q->shape[0]),
-                        .heads = exponent(q->shape[2]),
-                        .kv_heads = exponent(k->shape[2]),
-                        .seq_q = exponent(q->shape[1]),
-                        .seq_k = exponent(k->shape[1])};
+                        .batch = (int32_t)wl_problem_round(q->shape[0]),
+                        .heads = (int32_t)wl_problem_round_heads(q->shape[2], k->shape[2]),
+                        .kv_heads = (int32_t)wl_problem_round(k->shape[2]),
+                        .seq_q = (int32_t)wl_problem_round(q->shape[1]),
+                        .seq_k = (int32_t)wl_problem_round(k->shape[1])};
     wl_status status =
         put_name(c->key.variant, 33, "variant", args->variant ? args->variant : "fwd");
     if (!status && args->kernel) status = put_name(c->key.kernel, 128, "kernel", args->kernel);

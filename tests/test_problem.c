@@ -27,21 +27,23 @@ TEST(defaults_follow) {
                 "variant=fwd head_dim=128 head_dim_v=128 dtype=bf16 mask=none layout=bshd batch=1 "
                 "heads=1 kv_heads=1 seq_q=77 seq_k=77 scale=0",
                 "variant=fwd head_dim=128 head_dim_v=128 dtype=bf16 mask=none layout=bshd batch=1 "
-                "heads=1 kv_heads=1 seq_q=128 seq_k=128");
+                "heads=1 kv_heads=1 seq_q=80 seq_k=80");
 }
 
 TEST(any_order_any_blanks) {
-    check_print("\n scale=0.125  seq_k=1\tkv_heads=3 heads=12 seq_q=1025 batch=65535 layout=bhsd\r\n"
-                "mask=causal dtype=fp16 head_dim_v=64 head_dim=65536 variant=vit_l14 ",
-                "variant=vit_l14 head_dim=65536 head_dim_v=64 dtype=fp16 mask=causal layout=bhsd "
-                "batch=65535 heads=12 kv_heads=3 seq_q=1025 seq_k=1 scale=0.125",
-                "variant=vit_l14 head_dim=65536 head_dim_v=64 dtype=fp16 mask=causal layout=bhsd "
-                "batch=65536 heads=16 kv_heads=4 seq_q=2048 seq_k=1");
+    check_print(
+        "\n scale=0.125  seq_k=1\tkv_heads=3 heads=12 seq_q=1025 batch=65535 layout=bhsd\r\n"
+        "mask=causal dtype=fp16 head_dim_v=64 head_dim=65536 variant=vit_l14 ",
+        "variant=vit_l14 head_dim=65536 head_dim_v=64 dtype=fp16 mask=causal layout=bhsd "
+        "batch=65535 heads=12 kv_heads=3 seq_q=1025 seq_k=1 scale=0.125",
+        "variant=vit_l14 head_dim=65536 head_dim_v=64 dtype=fp16 mask=causal layout=bhsd "
+        "batch=65536 heads=12 kv_heads=3 seq_q=1280 seq_k=1");
 }
 
 /* What one print or bucket wrote is read again, to the same text. */
 TEST(print_and_bucket_read_back) {
-    static const char *const texts[] = {LEAST, LEAST " heads=65535 kv_heads=3 batch=65536 scale=1e-30",
+    static const char *const texts[] = {LEAST,
+                                        LEAST " heads=65535 kv_heads=3 batch=65536 scale=1e-30",
                                         LEAST " seq_k=1073741824 heads=40 kv_heads=8"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         wl_problem first, second, third;
@@ -59,6 +61,19 @@ TEST(print_and_bucket_read_back) {
     }
 }
 
+TEST(rounding) {
+    static const int64_t rows[][2] = {
+        {1, 1},   {5, 5},   {8, 8},   {9, 10},    {11, 12},   {13, 14},       {15, 16},
+        {17, 20}, {29, 32}, {33, 40}, {700, 768}, {769, 896}, {65535, 65536}, {1 << 30, 1 << 30}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        CHECK_INT(wl_problem_round(rows[i][0]), rows[i][1]);
+    for (int64_t n = 1; n < 3000; n++)
+        CHECK_INT(wl_problem_round(wl_problem_round(n)), wl_problem_round(n));
+    CHECK_INT(wl_problem_round_heads(36, 12), 36);
+    CHECK_INT(wl_problem_round_heads(99, 9), 120);
+    CHECK_INT(wl_problem_round_heads(65535, 3), 3 * 20480);
+}
+
 TEST(a_comma_locale_changes_nothing) {
     static const char *const names[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "de_DE"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) setlocale(LC_NUMERIC, names[i]);
@@ -66,7 +81,7 @@ TEST(a_comma_locale_changes_nothing) {
                 "variant=fwd head_dim=128 head_dim_v=128 dtype=bf16 mask=none layout=bshd batch=1 "
                 "heads=1 kv_heads=1 seq_q=77 seq_k=77 scale=0.5",
                 "variant=fwd head_dim=128 head_dim_v=128 dtype=bf16 mask=none layout=bshd batch=1 "
-                "heads=1 kv_heads=1 seq_q=128 seq_k=128");
+                "heads=1 kv_heads=1 seq_q=80 seq_k=80");
     setlocale(LC_NUMERIC, "C");
 }
 

@@ -69,6 +69,14 @@ HEADS = ((1, 1, 1), (3, 1, 1), (1, 8, 8), (2, 8, 2), (2, 8, 1), (1, 12, 4), (5, 
          (2, 24, 3), (1, 40, 5), (17, 2, 1), (2, 71, 71))
 
 
+def rounded(n):
+    """A size up to the next number of three significant bits, as the library does it."""
+    step = 1
+    while n > 8 * step:
+        step *= 2
+    return -(-n // step) * step
+
+
 @dataclass(frozen=True)
 class Case:
     d: int
@@ -102,9 +110,10 @@ class Case:
 
     @property
     def bucket(self):
-        """The problem with its sizes rounded up to powers of two: all that a choice depends on."""
-        sizes = ("batch", "heads", "kv_heads", "sq", "sk")
-        return replace(self, **{s: 1 << (getattr(self, s) - 1).bit_length() for s in sizes}).problem
+        """The problem with its sizes rounded up: all that a choice depends on."""
+        sizes = {s: rounded(getattr(self, s)) for s in ("batch", "kv_heads", "sq", "sk")}
+        heads = sizes["kv_heads"] * rounded(self.heads // self.kv_heads)
+        return replace(self, heads=heads, **sizes).problem
 
     def __str__(self):
         text = (f"d{self.d}" + (f"_v{self.dv}" if self.dv != self.d else "")
