@@ -1,4 +1,4 @@
--- cover.lua - which candidates tests compile: few that cover the axes and all pairs, or all of them.
+-- cover.lua - candidates for tests to compile: few that cover axes and pairs of values, or all.
 -- SPDX-License-Identifier: BSD-3-Clause
 
 local candidate = require "candidate"
@@ -59,8 +59,8 @@ local function unlisted(field)
     return list
 end
 
--- One name for each step of each range: of the candidates with that step the one which has most pairs
--- that no name had yet. All ranges step together where that is legal, in opposite directions.
+-- One name for each step of each range: of the candidates with that step the one which has most
+-- pairs that no name had yet. All ranges step together where that is legal, in opposite directions.
 local function steps(spec, numbers, had, out)
     local function pick(level_value)
         local domains, best, best_gain, best_pairs = candidate.listed_domains(spec), nil, -1, nil
@@ -94,8 +94,8 @@ local function steps(spec, numbers, had, out)
     end
 end
 
--- Greedy: always the candidate with most new pairs, the first of equals. Gains only fall, so a candidate
--- waits in the bucket of its last known gain until the buckets above are empty.
+-- Greedy: always the candidate with most new pairs, the first of equals. Gains only fall, so a
+-- candidate waits in the bucket of its last known gain until the buckets above are empty.
 function M.cover(spec, out)
     local numbers, had, buckets, highest = numbered(spec), {}, {}, 0
     steps(spec, numbers, had, out)

@@ -30,14 +30,10 @@ static void add_literal(wl_buf *out, const wl_buf *file) {
     wl_buf_text(out, "\n     \"");
     for (size_t i = 0; i < file->size; i++) {
         unsigned char c = (unsigned char)file->data[i];
-        if (c == '\n')
-            wl_buf_text(out, i + 1 < file->size ? "\\n\"\n     \"" : "\\n");
-        else if (c == '"' || c == '\\' || c == '?')
-            wl_buf_printf(out, "\\%c", c);
-        else if (c < 32 || c > 126)
-            wl_buf_printf(out, "\\%03o", c);
-        else
-            wl_buf_add(out, &c, 1);
+        if (c == '\n') wl_buf_text(out, i + 1 < file->size ? "\\n\"\n     \"" : "\\n");
+        else if (c == '"' || c == '\\' || c == '?') wl_buf_printf(out, "\\%c", c);
+        else if (c < 32 || c > 126) wl_buf_printf(out, "\\%03o", c);
+        else wl_buf_add(out, &c, 1);
     }
     wl_buf_text(out, "\"");
 }

@@ -1,4 +1,4 @@
--- expr.lua - the expressions of rules: parse, give types, compile, and say in numbers why one broke.
+-- expr.lua - the expressions of rules: parse, type, compile, and say in numbers why one broke.
 -- SPDX-License-Identifier: BSD-3-Clause
 --
 --   or · and · not · one of < <= > >= == != · + - · * // % · - · integer, word, ( … )
@@ -25,14 +25,16 @@ end
 -- ---- parse ----
 
 local keywords = {["and"] = true, ["or"] = true, ["not"] = true}
-local comparisons = {["<"] = true, ["<="] = true, [">"] = true, [">="] = true, ["=="] = true, ["!="] = true}
+-- Each comparison and the one that holds when it doesn't.
+local comparisons = {["<"] = ">=", ["<="] = ">", [">"] = "<=", [">="] = "<", ["=="] = "!=", ["!="] = "=="}
 
 local function tokens(text)
     local list, at = {}, 1
     local function take(kind, pattern)
         local piece = text:match("^" .. pattern, at)
         if piece then
-            list[#list + 1] = {kind = keywords[piece] and piece or kind or piece, text = piece, at = at}
+            local kind_of = keywords[piece] and piece or kind or piece
+            list[#list + 1] = {kind = kind_of, text = piece, at = at}
             at = at + #piece
         end
         return piece
@@ -83,7 +85,8 @@ local function parser(text)
         local from, to = token.at, token.at + #token.text - 1
         if token.kind == "int" then
             if #token.text > 9 then wrong(from, "%s is too large", token.text) end
-            return {op = "int", value = math.tointeger(tonumber(token.text)), at = from, from = from, to = to}
+            local value = math.tointeger(token.text)
+            return {op = "int", value = value, at = from, from = from, to = to}
         elseif token.kind == "word" then
             return {op = "word", name = token.text, at = from, from = from, to = to}
         elseif token.kind == "(" then
@@ -195,7 +198,7 @@ local function to_lua(node)
     if op == "int" or op == "value" then return ("%q"):format(node.value) end
     if op == "word" then return ("%s[%q]"):format(node.field and "c" or "p", node.name) end
     local a, b = to_lua(node.a), node.b and to_lua(node.b)
-    if op == "neg" or op == "not" then return ("(%s %s)"):format(op == "neg" and "-" or "not", a) end
+    if not b then return ("(%s %s)"):format(op == "neg" and "-" or op, a) end
     if op == "//" or op == "%" then b = ("divisor(%s, %d)"):format(b, node.at) end
     return ("(%s %s %s)"):format(a, lua_operators[op] or op, b)
 end
@@ -203,8 +206,8 @@ end
 -- A function of candidate and plan.
 local function compile(node, e)
     local function divisor(n, at)
-        if n == 0 then common.raise(common.ESPEC, "%s: division by zero in `%s`", M.place(e, at), e.text) end
-        return n
+        if n ~= 0 then return n end
+        common.raise(common.ESPEC, "%s: division by zero in `%s`", M.place(e, at), e.text)
     end
     return load("local c, p = ... return " .. to_lua(node), "=rule", "t", {divisor = divisor})
 end
@@ -214,7 +217,7 @@ function M.place(e, at)
     return ("%s:%d:%d"):format(e.path, e.line, e.start + at - 1)
 end
 
--- Reads `text`, which begins at path:line:start, with the names of scope: find(name) → field or nil,
+-- Reads `text`, begun at path:line:start, with the names of scope: find(name) → field or nil,
 -- seen(node) for each name. Returns {text, path, line, start, holds(c, p), tree}, or nil, the
 -- column and what is wrong there.
 function M.read(text, path, line, start, scope)
@@ -230,8 +233,6 @@ function M.read(text, path, line, start, scope)
     return e
 end
 
-local opposite = {["<"] = ">=", ["<="] = ">", [">"] = "<=", [">="] = "<", ["=="] = "!=", ["!="] = "=="}
-
 local function side(e, node, c, p)
     local value = tostring(compile(node, e)(c, p))
     if node.op == "int" or node.op == "value" then return value end
@@ -241,7 +242,8 @@ end
 -- Every name of the expression with its value, for what is no comparison: "(mask = causal, …)".
 local function names(node, c, p, list)
     if node.op == "word" then
-        local text = ("%s = %s"):format(node.name, tostring(node.field and c[node.name] or p[node.name]))
+        local value = node.field and c[node.name] or p[node.name]
+        local text = ("%s = %s"):format(node.name, tostring(value))
         if not list[text] then list[text], list[#list + 1] = true, text end
     end
     if node.a then names(node.a, c, p, list) end
@@ -257,7 +259,7 @@ function M.broken(e, c, p)
     end
     local why
     if comparisons[node.op] then
-        why = ("%s %s %s"):format(side(e, node.a, c, p), opposite[node.op], side(e, node.b, c, p))
+        why = ("%s %s %s"):format(side(e, node.a, c, p), comparisons[node.op], side(e, node.b, c, p))
     else
         why = ("not (%s), with %s"):format(e.text:sub(node.from, node.to),
             table.concat(names(node, c, p, {}), ", "))

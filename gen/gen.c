@@ -154,7 +154,7 @@ static int boot(lua_State *L) {
                                          {"table", luaopen_table},
                                          {"math", luaopen_math},
                                          {"utf8", luaopen_utf8}};
-    static const luaL_Reg functions[] = {{"read", read_embedded},  {"files", list_embedded},
+    static const luaL_Reg functions[] = {{"read", read_embedded},   {"files", list_embedded},
                                          {"problem", read_problem}, {"words", list_words},
                                          {"nearest", nearest_word}, {"require", require_module},
                                          {"yaml", wl_spec_yaml}};

@@ -29,7 +29,7 @@ WARPLOOM_API wl_status wl_gen_spec(wl_gen *gen, const char *path, const char *te
                         (every step of a range) and every legal pair of listed values
      all ""             the names of every candidate at the axes' listed values
      words ""           the problem's words: `word kind default what`, a line each
-   A problem's sizes (batch, heads, lengths) count rounded up to powers of two.
+   A problem's sizes (batch, heads, lengths) count rounded (wl_problem_bucket).
    EINVAL for a bad problem or an unknown name, ESPEC for a bad spec or template. */
 WARPLOOM_API wl_status wl_gen_call(wl_gen *gen, const char *verb, const char *arg, wl_buf *out);
 WARPLOOM_API void wl_gen_close(wl_gen *gen);

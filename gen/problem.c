@@ -97,8 +97,7 @@ static wl_status read_word(span s, wl_problem *out, bool given[WL_PROBLEM_WORDS]
     return status;
 }
 
-/* A default is a value, or "=other": the value of another word, which stands earlier in the table.
- */
+/* A default is a value, or "=other": the value of another word, which stands earlier. */
 static wl_status fill_default(int w, wl_problem *out) {
     const wl_word *word = &wl_problem_table[w];
     if (!*word->initial)

@@ -8,7 +8,7 @@
 /* How a word's value is read. NAME is [a-z][a-z0-9_]{0,31}; which names exist, a spec decides. */
 typedef enum { WL_WORD_INT, WL_WORD_NAME, WL_WORD_FLOAT } wl_word_kind;
 
-/* X(word, kind, default or "" when required or "=other" to follow another word, min, max, size, what).
+/* X(word, kind, default or "" when required or "=other" to follow another, min, max, size, what).
    Canonical order is the table's order. SIZE words are rounded in a choice's key
    (wl_problem_bucket), so that a run of lengths shares one choice. */
 #define WL_PROBLEM_TABLE(X)                                                                      \

@@ -61,13 +61,13 @@ end
 function X:int(node, thing)
     if node.kind == "scalar" and #node.text <= 9 and
         (node.text == "0" or node.text:find("^[1-9]%d*$")) then
-        return math.tointeger(tonumber(node.text))
+        return math.tointeger(node.text)
     end
     self:expected(node, thing, "a whole number below 10^9")
 end
 
 function X:text(node, thing)
-    if node.kind == "scalar" and node.text ~= "" and not node.text:find("\n") then return node.text end
+    if node.kind == "scalar" and node.text:find("^[^\n]+$") then return node.text end
     self:expected(node, thing, "a line of text")
 end
 

@@ -273,10 +273,8 @@ int wl_spec_yaml(lua_State *L) {
     lua_settop(L, 1);
     lua_newtable(L);
     r.errors = 2;
-    if (size > SIZE_LIMIT)
-        add_error(&r, 1, 1, "too large: a spec has at most 1048576 bytes");
-    else if (check_characters(&r, text, size))
-        push_root(&r, text, size);
+    if (size > SIZE_LIMIT) add_error(&r, 1, 1, "too large: a spec has at most 1048576 bytes");
+    else if (check_characters(&r, text, size)) push_root(&r, text, size);
     if (r.dead || lua_gettop(L) == 2) lua_pushnil(L);
     lua_pushvalue(L, r.errors);
     return 2;

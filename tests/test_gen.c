@@ -4,7 +4,7 @@
 #include "toy.h"
 
 /* What every record of the toy says of its axes. */
-#define AXES(dim, mask)                                                                           \
+#define AXES(dim, mask)                                                                            \
     "arch sm_90a\naxis head_dim " #dim "\naxis head_dim_v " #dim "\naxis mask " #mask "\n"
 
 #define TOY "variant=toy dtype=bf16 layout=bhsd "
@@ -19,14 +19,15 @@ static wl_gen *toy(const char *spec_text) {
 
 TEST(list_in_the_order_of_the_spec) {
     wl_gen *gen = toy(NULL);
-    CHECK_STR(ask(gen, "list", TOY "head_dim=64 mask=none seq_q=1"), "toy_d64_none_m128n64_s4_exact\n"
-                                                                       "toy_d64_none_m128n64_s4_opt\n"
-                                                                       "toy_d64_none_m128n64_s2_exact\n"
-                                                                       "toy_d64_none_m128n64_s2_opt\n"
-                                                                       "toy_d64_none_m64n64_s4_exact\n"
-                                                                       "toy_d64_none_m64n64_s4_opt\n"
-                                                                       "toy_d64_none_m64n64_s2_exact\n"
-                                                                       "toy_d64_none_m64n64_s2_opt\n");
+    CHECK_STR(ask(gen, "list", TOY "head_dim=64 mask=none seq_q=1"),
+              "toy_d64_none_m128n64_s4_exact\n"
+              "toy_d64_none_m128n64_s4_opt\n"
+              "toy_d64_none_m128n64_s2_exact\n"
+              "toy_d64_none_m128n64_s2_opt\n"
+              "toy_d64_none_m64n64_s4_exact\n"
+              "toy_d64_none_m64n64_s4_opt\n"
+              "toy_d64_none_m64n64_s2_exact\n"
+              "toy_d64_none_m64n64_s2_opt\n");
     wl_gen_close(gen);
 }
 
@@ -46,14 +47,14 @@ TEST(choose_says_who_chose) {
         {"head_dim=64 mask=none seq_q=1", "toy_d64_none_m128n64_s4_exact",
          "order of specs/toy.yaml\n" AXES(64, none) "scratch 0\nset section_mb 72\n"},
         {"head_dim=64 mask=causal seq_q=1", "toy_d64_causal_m128n64_s4_opt",
-         "prefer specs/toy.yaml:18 mask == causal, but for 1 of its values\n" AXES(64, causal)
-         "scratch 0\nset section_mb 16\n"},
+         "prefer specs/toy.yaml:18 mask == causal, but for 1 of its values\n" AXES(
+             64, causal) "scratch 0\nset section_mb 16\n"},
     };
     wl_gen *gen = toy(NULL);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char *problem = wl_format(TOY "%s", rows[i][0]);
-        char *record = wl_format("choice %s\nby %skernel %s\nshared 65536\n", rows[i][1], rows[i][2],
-                                 rows[i][1]);
+        char *record = wl_format("choice %s\nby %skernel %s\nshared 65536\n", rows[i][1],
+                                 rows[i][2], rows[i][1]);
         CHECK_STR(ask(gen, "choose", problem), record);
         free(problem);
         free(record);
@@ -80,21 +81,22 @@ TEST(preferences_see_sizes_and_layout) {
 TEST(launch_of_a_name) {
     wl_gen *gen = toy(NULL);
     CHECK_STR(ask(gen, "launch", "toy_d64_none_m64n64_s2_opt"),
-              "choice toy_d64_none_m64n64_s2_opt\nby name given\n" AXES(64, none)
-              "scratch 0\nset section_mb 72\n"
-              "kernel toy_d64_none_m64n64_s2_opt\nshared 32768\n");
+              "choice toy_d64_none_m64n64_s2_opt\nby name given\n" AXES(
+                  64, none) "scratch 0\nset section_mb 72\n"
+                            "kernel toy_d64_none_m64n64_s2_opt\nshared 32768\n");
     CHECK_STR(ask(gen, "launch", "toy_d16_causal_m128n64_s4_exact"),
-              "choice toy_d16_causal_m128n64_s4_exact\nby name given\n" AXES(16, causal)
-              "scratch 0\nset section_mb 16\n"
-              "kernel toy_d16_causal_m128n64_s4_exact\nshared 16384\n");
+              "choice toy_d16_causal_m128n64_s4_exact\nby name given\n" AXES(
+                  16, causal) "scratch 0\nset section_mb 16\n"
+                              "kernel toy_d16_causal_m128n64_s4_exact\nshared 16384\n");
     wl_gen_close(gen);
 }
 
 TEST(source_has_a_line_of_map_for_each) {
     wl_gen *gen = toy(NULL);
-    CHECK_STR(ask(gen, "source", "toy_d64_v16_causal_m64n64_s4_opt"),
-              "// toy_d64_v16_causal_m64n64_s4_opt for sm_90a, toy\nint causal = 4;\nint body = 16;\n"
-              "int m = 64, n = 64, bytes = 65536;\n");
+    CHECK_STR(
+        ask(gen, "source", "toy_d64_v16_causal_m64n64_s4_opt"),
+        "// toy_d64_v16_causal_m64n64_s4_opt for sm_90a, toy\nint causal = 4;\nint body = 16;\n"
+        "int m = 64, n = 64, bytes = 65536;\n");
     CHECK_STR(ask(gen, "linemap", "toy_d64_v16_causal_m64n64_s4_opt"),
               "templates/toy.cu.in:1\ntemplates/toy.cu.in:3\ntemplates/parts/body.in:1\n"
               "templates/toy.cu.in:6\n");
@@ -118,8 +120,8 @@ TEST(explain_a_name_and_a_problem) {
                                "chosen by\n  ";
     wl_gen *gen = toy(NULL);
     char *given = wl_format("%sname given\n", text);
-    char *chosen = wl_format(
-        "%sprefer specs/toy.yaml:18 mask == causal, but for 1 of its values\n", text);
+    char *chosen =
+        wl_format("%sprefer specs/toy.yaml:18 mask == causal, but for 1 of its values\n", text);
     CHECK_STR(ask(gen, "explain", "toy_d64_v32_causal_m128n64_s4_opt"), given);
     CHECK_STR(ask(gen, "explain", TOY "head_dim=64 head_dim_v=32 mask=causal seq_q=9"), chosen);
     free(given);
@@ -133,8 +135,11 @@ TEST(small_verbs) {
     CHECK_STR(ask(gen, "check", ""), "");
     CHECK_STR(ask(gen, "header", ""), "one.cuh\ntwo.cuh\n");
     CHECK_STR(ask(gen, "header", "two.cuh"), "int two;\n");
-    CHECK_INT(strncmp(ask(gen, "words", ""), "variant name fwd a family or a variant declared in a spec\n"
-                                             "head_dim int - elements of a query and key row\n", 104), 0);
+    CHECK_INT(strncmp(ask(gen, "words", ""),
+                      "variant name fwd a family or a variant declared in a spec\n"
+                      "head_dim int - elements of a query and key row\n",
+                      104),
+              0);
     wl_gen_close(gen);
     gen = toy(TOY_AXES "tune: {tile: [[64, 64]], stages: [4], softmax: [optimistic]}\n"
                        "launch: {section_mb: [1]}\n");
@@ -158,14 +163,17 @@ TEST(bad_questions) {
          "variant: no spec 'tox'; there is toy; did you mean 'toy'?"},
         {"explain", TOY "head_dim=40 mask=none seq_q=1",
          "head_dim=40: toy takes 16 to 64 in steps of 16; the next above is 48"},
-        {"list", TOY "head_dim=8 mask=none seq_q=1", "head_dim=8: toy takes 16 to 64 in steps of 16"},
-        {"list", TOY "head_dim=80 mask=none seq_q=1", "head_dim=80: toy takes 16 to 64 in steps of 16"},
+        {"list", TOY "head_dim=8 mask=none seq_q=1",
+         "head_dim=8: toy takes 16 to 64 in steps of 16"},
+        {"list", TOY "head_dim=80 mask=none seq_q=1",
+         "head_dim=80: toy takes 16 to 64 in steps of 16"},
         {"list", TOY "head_dim=64 mask=casual seq_q=1",
          "mask=casual: toy takes none, causal; did you mean 'causal'?"},
         {"list", "variant=toy dtype=bf16 head_dim=64 mask=none seq_q=1 layout=sbhd",
          "layout=sbhd: toy takes bshd, bhsd; did you mean 'bshd'?"},
         {"list", TOY "head_dim=16 head_dim_v=32 mask=none seq_q=1",
-         "toy has no kernel for this problem: specs/toy.yaml:15:39: head_dim_v = 32 > head_dim = 16: "
+         "toy has no kernel for this problem: specs/toy.yaml:15:39: head_dim_v = 32 > head_dim = "
+         "16: "
          "the toy is small"},
         {"source", "fwd_d64", "fwd_d64: no kernel's name: it begins with toy and a '_'"},
         {"source", "toy", "toy: no kernel's name: it begins with toy and a '_'"},
@@ -174,7 +182,8 @@ TEST(bad_questions) {
         {"launch", "toy_d40_none_m64n64_s4_opt",
          "toy_d40_none_m64n64_s4_opt: expected head_dim (dN, 16 to 64 in steps of 16), got 'd40'"},
         {"launch", "toy_d9999999999_none",
-         "toy_d9999999999_none: expected head_dim (dN, 16 to 64 in steps of 16), got 'd9999999999'"},
+         "toy_d9999999999_none: expected head_dim (dN, 16 to 64 in steps of 16), got "
+         "'d9999999999'"},
         {"source", "toy_d64_none_m64n65_s4_opt",
          "toy_d64_none_m64n65_s4_opt: expected tile (m128n64, m64n64), got 'm64n65'"},
         {"source", "toy_d64_none_m64n64_s3_opt",
@@ -210,9 +219,10 @@ TEST(why_there_is_no_candidate) {
     wl_gen *gen = toy(TOY_AXES "tune: {tile: [[64, 64]], stages: [4, 2], softmax: [optimistic]}\n"
                                "require: [{rule: shared_bytes <= 9999, why: the memory there is}]\n"
                                "prefer: [{use: {stages: 2}}]\n");
-    CHECK_STR(ask(gen, "choose", TOY "head_dim=64 mask=none seq_q=1"),
-              "toy has no kernel for this problem: specs/toy.yaml:11:18: shared_bytes = 32768 > 9999: "
-              "the memory there is");
+    CHECK_STR(
+        ask(gen, "choose", TOY "head_dim=64 mask=none seq_q=1"),
+        "toy has no kernel for this problem: specs/toy.yaml:11:18: shared_bytes = 32768 > 9999: "
+        "the memory there is");
     CHECK_STR(ask(gen, "explain", TOY "head_dim=16 mask=none seq_q=1"),
               "toy_d16_none_m64n64_s2_opt\n"
               "  toy     family toy, specs/toy.yaml\n"
@@ -247,45 +257,53 @@ TEST(a_variant) {
     wl_gen *gen = toy(NULL);
     wl_buf out = {0};
     char *text = wl_format(variant, "6, 4");
-    CHECK_FAIL(spec(gen, text), WL_ESPEC,
-               "mine.yaml:4:46: stages: 6 can never be used: specs/toy.yaml:14:12: not (mask == none "
-               "or stages == 4), with mask = causal, stages = 6: causal needs four");
+    CHECK_FAIL(
+        spec(gen, text), WL_ESPEC,
+        "mine.yaml:4:46: stages: 6 can never be used: specs/toy.yaml:14:12: not (mask == none "
+        "or stages == 4), with mask = causal, stages = 6: causal needs four");
     free(text);
     text = wl_format(variant, "4");
     CHECK_INT(spec(gen, text), WL_OK);
     CHECK_STR(message(), "");
-    CHECK_STR(ask(gen, "list", "variant=small_1 dtype=bf16 layout=bshd head_dim=16 mask=causal seq_q=1"),
-              "small_1_d16_causal_m64n64_s4_exact\n"
-              "small_1_d16_causal_m64n64_s4_opt\n"
-              "small_1_d16_causal_m128n32_s4_exact\n"
-              "small_1_d16_causal_m128n32_s4_opt\n");
-    CHECK_STR(ask(gen, "choose", "variant=small_1 dtype=bf16 layout=bshd head_dim=32 mask=causal seq_q=1"),
+    CHECK_STR(
+        ask(gen, "list", "variant=small_1 dtype=bf16 layout=bshd head_dim=16 mask=causal seq_q=1"),
+        "small_1_d16_causal_m64n64_s4_exact\n"
+        "small_1_d16_causal_m64n64_s4_opt\n"
+        "small_1_d16_causal_m128n32_s4_exact\n"
+        "small_1_d16_causal_m128n32_s4_opt\n");
+    CHECK_STR(ask(gen, "choose",
+                  "variant=small_1 dtype=bf16 layout=bshd head_dim=32 mask=causal seq_q=1"),
               "choice small_1_d32_causal_m128n32_s4_opt\n"
-              "by prefer specs/toy.yaml:18 mask == causal, but for 1 of its values\n" AXES(32, causal)
-              "scratch 0\nset section_mb 16\nkernel small_1_d32_causal_m128n32_s4_opt\nshared 16384\n");
+              "by prefer specs/toy.yaml:18 mask == causal, but for 1 of its values\n" AXES(
+                  32, causal) "scratch 0\nset section_mb 16\nkernel "
+                              "small_1_d32_causal_m128n32_s4_opt\nshared 16384\n");
     CHECK_STR(ask(gen, "launch", "small_1_d16_causal_m128n32_s4_opt"),
-              "choice small_1_d16_causal_m128n32_s4_opt\nby name given\n" AXES(16, causal)
-              "scratch 0\nset section_mb 5\n"
-              "kernel small_1_d16_causal_m128n32_s4_opt\nshared 8192\n");
+              "choice small_1_d16_causal_m128n32_s4_opt\nby name given\n" AXES(
+                  16, causal) "scratch 0\nset section_mb 5\n"
+                              "kernel small_1_d16_causal_m128n32_s4_opt\nshared 8192\n");
     CHECK_STR(ask(gen, "check", ""), "");
-    CHECK_FAIL(wl_gen_call(gen, "list", "variant=small_1 dtype=bf16 layout=bshd head_dim=48 mask=none "
-                                        "seq_q=1", &out),
+    CHECK_FAIL(wl_gen_call(gen, "list",
+                           "variant=small_1 dtype=bf16 layout=bshd head_dim=48 mask=none "
+                           "seq_q=1",
+                           &out),
                WL_EINVAL, "head_dim=48: small_1 takes 16, 32");
     CHECK_FAIL(wl_gen_call(gen, "source", "small_2_d16", &out), WL_EINVAL,
                "small_2_d16: no kernel's name: it begins with toy or small_1 and a '_'");
     /* The family is as it was. */
     CHECK_STR(ask(gen, "launch", "toy_d64_none_m64n64_s2_opt"),
-              "choice toy_d64_none_m64n64_s2_opt\nby name given\n" AXES(64, none)
-              "scratch 0\nset section_mb 72\n"
-              "kernel toy_d64_none_m64n64_s2_opt\nshared 32768\n");
+              "choice toy_d64_none_m64n64_s2_opt\nby name given\n" AXES(
+                  64, none) "scratch 0\nset section_mb 72\n"
+                            "kernel toy_d64_none_m64n64_s2_opt\nshared 32768\n");
     free(text);
     wl_gen_close(gen);
 }
 
 TEST(a_variant_of_a_variant) {
     wl_gen *gen = toy(NULL);
-    CHECK_INT(spec(gen, "extends: toy\nname: toy_d16\naxes: {head_dim: {from: 16, to: 48, step: 32, "
-                        "listed: [16]}, mask: [none]}\n"), WL_OK);
+    CHECK_INT(spec(gen,
+                   "extends: toy\nname: toy_d16\naxes: {head_dim: {from: 16, to: 48, step: 32, "
+                   "listed: [16]}, mask: [none]}\n"),
+              WL_OK);
     CHECK_FAIL(spec(gen, "extends: toy_d16\nname: third\naxes: {head_dim: [32]}\n"), WL_ESPEC,
                "mine.yaml:3:19: head_dim: toy_d16 has no '32' (16 to 48 in steps of 32)");
     CHECK_INT(spec(gen, "extends: toy_d16\nname: third\ntune: {stages: [2]}\n"), WL_OK);
@@ -298,7 +316,8 @@ TEST(a_variant_of_a_variant) {
 TEST(names_that_begin_alike) {
     wl_gen *gen = toy(NULL);
     CHECK_INT(spec(gen, "extends: toy\nname: toy_x\ntune: {stages: [2], softmax: [exact]}\n"
-                        "axes: {mask: [none]}\n"), WL_OK);
+                        "axes: {mask: [none]}\n"),
+              WL_OK);
     CHECK_STR(ask(gen, "source", "toy_x_d16_none_m64n64_s2_exact"),
               "// toy_x_d16_none_m64n64_s2_exact for sm_90a, toy\nint body = 16;\n"
               "int m = 64, n = 64, bytes = 8192;\n");
@@ -311,8 +330,10 @@ TEST(names_that_begin_alike) {
 /* A file that declares a family takes its place: so it can be checked while it is edited. */
 TEST(a_family_again) {
     wl_gen *gen = toy(NULL);
-    CHECK_INT(spec(gen, TOY_AXES "tune: {tile: [[64, 32]], stages: [3], softmax: [optimistic]}\n"), WL_OK);
-    CHECK_STR(ask(gen, "list", TOY "head_dim=64 mask=none seq_q=1"), "toy_d64_none_m64n32_s3_opt\n");
+    CHECK_INT(spec(gen, TOY_AXES "tune: {tile: [[64, 32]], stages: [3], softmax: [optimistic]}\n"),
+              WL_OK);
+    CHECK_STR(ask(gen, "list", TOY "head_dim=64 mask=none seq_q=1"),
+              "toy_d64_none_m64n32_s3_opt\n");
     CHECK_STR(ask(gen, "choose", TOY "head_dim=64 mask=none seq_q=1 heads=3"),
               "templates/toy.lua:7: the candidate has no 'section_mb'");
     wl_gen_close(gen);
@@ -337,7 +358,8 @@ TEST(too_large) {
 
 /* As deeply nested as an expression can be. */
 TEST(long_rules) {
-    static const char *const forms[][3] = {{"1", "+1", ""}, {"(1 == 1)", "", "not "}, {"1", ")", "-("}};
+    static const char *const forms[][3] = {
+        {"1", "+1", ""}, {"(1 == 1)", "", "not "}, {"1", ")", "-("}};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         wl_gen *gen = toy(NULL);
         wl_buf rule = {0};
@@ -345,12 +367,13 @@ TEST(long_rules) {
         for (size_t k = 0; k < n; k++) wl_buf_text(&rule, forms[i][2]);
         wl_buf_text(&rule, forms[i][0]);
         for (size_t k = 0; k < n; k++) wl_buf_text(&rule, forms[i][1]);
-        char *text = wl_format("extends: toy\nname: mine\nrequire:\n  - {rule: %s%s, why: w}\n", rule.data,
-                               i == 1 ? "" : " > 0");
+        char *text = wl_format("extends: toy\nname: mine\nrequire:\n  - {rule: %s%s, why: w}\n",
+                               rule.data, i == 1 ? "" : " > 0");
         CHECK_INT(spec(gen, text), WL_OK);
-        CHECK_STR(ask(gen, "list", "variant=mine dtype=bf16 layout=bshd head_dim=64 mask=causal seq_q=1"),
-                  "mine_d64_causal_m128n64_s4_opt\nmine_d64_causal_m64n64_s4_opt\n"
-                  "mine_d64_causal_m128n64_s4_exact\nmine_d64_causal_m64n64_s4_exact\n");
+        CHECK_STR(
+            ask(gen, "list", "variant=mine dtype=bf16 layout=bshd head_dim=64 mask=causal seq_q=1"),
+            "mine_d64_causal_m128n64_s4_opt\nmine_d64_causal_m64n64_s4_opt\n"
+            "mine_d64_causal_m128n64_s4_exact\nmine_d64_causal_m64n64_s4_exact\n");
         free(text);
         wl_buf_free(&rule);
         wl_gen_close(gen);
@@ -372,9 +395,10 @@ TEST(a_built_in_value_of_no_use) {
     wl_gen *gen = toy(TOY_AXES "tune: {tile: [[64, 64]], stages: [4, 2], softmax: [optimistic]}\n"
                                "require: [{rule: stages > 2, why: two is too few}]\n");
     wl_buf out = {0};
-    CHECK_FAIL(wl_gen_call(gen, "check", "", &out), WL_ESPEC,
-               "specs/toy.yaml:10:38: stages: 2 can never be used: specs/toy.yaml:11:18: stages = 2 <= 2: "
-               "two is too few");
+    CHECK_FAIL(
+        wl_gen_call(gen, "check", "", &out), WL_ESPEC,
+        "specs/toy.yaml:10:38: stages: 2 can never be used: specs/toy.yaml:11:18: stages = 2 <= 2: "
+        "two is too few");
     wl_gen_close(gen);
 }
 
@@ -392,10 +416,12 @@ TEST(bad_built_in_files) {
                                                      "specs/toy.yaml:1:1: spec: 'tune' is missing");
     check_open((toy_files){.lua = "local M = {}\nM.x = = 1\n"},
                "templates/toy.lua:2: unexpected symbol near '='");
-    check_open((toy_files){.lua = "local M = {}\nfunction M.plan(c)\n    return {n = c.tile_k}\nend\n"
-                                  "return M\n"},
+    check_open((toy_files){.lua =
+                               "local M = {}\nfunction M.plan(c)\n    return {n = c.tile_k}\nend\n"
+                               "return M\n"},
                "templates/toy.lua:3: the candidate has no 'tile_k'");
-    check_open((toy_files){.lua = "return io.open\n"}, "templates/toy.lua:1: this file has no 'io'");
+    check_open((toy_files){.lua = "return io.open\n"},
+               "templates/toy.lua:1: this file has no 'io'");
     check_open((toy_files){.lua = "return {plan = function() return {} end}\n"},
                "specs/toy.yaml:13:12: rule: 'shared_bytes' is no axis, knob or number of the plan");
     check_open((toy_files){.lua = "return {plan = function() return {shared_bytes = 1.5} end}\n"},
@@ -408,7 +434,8 @@ TEST(bad_modules) {
     } rows[] = {{"local x = require 'nothing'\n", "gen/main.lua:1: gen/nothing.lua is missing"},
                 {"\nreturn = 5\n", "gen/main.lua:2: unexpected symbol near '='"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        wl_embedded_file files[] = {{"gen/main.lua", rows[i].main, strlen(rows[i].main)}, {NULL, NULL, 0}};
+        wl_embedded_file files[] = {{"gen/main.lua", rows[i].main, strlen(rows[i].main)},
+                                    {NULL, NULL, 0}};
         wl_gen *gen = NULL;
         CHECK_FAIL(wl_gen_open_files(&gen, files), WL_ESPEC, rows[i].message);
         CHECK(!gen);
@@ -457,10 +484,8 @@ static void add_parts(pair_set *set, int together, const char *names) {
     qsort(set->item, set->n, sizeof(char *), by_text);
     size_t kept = 0;
     for (size_t i = 0; i < set->n; i++) {
-        if (kept && !strcmp(set->item[kept - 1], set->item[i]))
-            free(set->item[i]);
-        else
-            set->item[kept++] = set->item[i];
+        if (kept && !strcmp(set->item[kept - 1], set->item[i])) free(set->item[i]);
+        else set->item[kept++] = set->item[i];
     }
     set->n = kept;
 }
@@ -476,7 +501,8 @@ static size_t line_count(const char *text) {
     return n;
 }
 
-/* Each part or pair of `all` is in `cover`, and each step of the axes' ranges. Returns cover's size. */
+/* Each part or pair of `all` is in `cover`, and each step of the axes' ranges. Returns cover's
+ * size. */
 static size_t check_cover(wl_gen *gen, int together, int from, int to, int step) {
     char *all = wl_copy(ask(gen, "all", "")), *cover = wl_copy(ask(gen, "cover", ""));
     pair_set want = {0}, got = {0};
@@ -546,7 +572,8 @@ TEST(layout_changes_no_kernel) {
     wl_gen *gen;
     CHECK_INT(wl_gen_open(&gen), WL_OK);
     if (!gen) return;
-    char *one = wl_copy(ask(gen, "list", "head_dim=128 dtype=bf16 mask=causal layout=bshd seq_q=9"));
+    char *one =
+        wl_copy(ask(gen, "list", "head_dim=128 dtype=bf16 mask=causal layout=bshd seq_q=9"));
     CHECK_STR(ask(gen, "list", "head_dim=128 dtype=bf16 mask=causal layout=bhsd seq_q=9"), one);
     *strchr(one, '\n') = '\0';
     size_t lines = line_count(ask(gen, "source", one));

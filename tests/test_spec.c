@@ -13,24 +13,25 @@
 /* ---- nodes ---- */
 
 /* A tree as one line: kind@line:col, a scalar's text and (start). */
-static const char dump[] = "local function show(n)\n"
-                           "    local at = ('@%d:%d'):format(n.line, n.col)\n"
-                           "    if n.kind == 'scalar' then\n"
-                           "        return ('%q%s(%s)'):format(n.text, at, tostring(n.start))\n"
-                           "    end\n"
-                           "    local parts = {}\n"
-                           "    for i, item in ipairs(n) do\n"
-                           "        parts[i] = item.key and ('%s@%d:%d='):format(item.key, item.line,\n"
-                           "            item.col) .. show(item.value) or show(item)\n"
-                           "    end\n"
-                           "    return n.kind .. at .. '{' .. table.concat(parts, ' ') .. '}'\n"
-                           "end\n"
-                           "local root, errors = yaml(...)\n"
-                           "local lines = {root and show(root) or 'nil'}\n"
-                           "for i, e in ipairs(errors) do\n"
-                           "    lines[i + 1] = ('%d:%d %s'):format(e.line, e.col, e.text)\n"
-                           "end\n"
-                           "return table.concat(lines, '\\n')\n";
+static const char dump[] =
+    "local function show(n)\n"
+    "    local at = ('@%d:%d'):format(n.line, n.col)\n"
+    "    if n.kind == 'scalar' then\n"
+    "        return ('%q%s(%s)'):format(n.text, at, tostring(n.start))\n"
+    "    end\n"
+    "    local parts = {}\n"
+    "    for i, item in ipairs(n) do\n"
+    "        parts[i] = item.key and ('%s@%d:%d='):format(item.key, item.line,\n"
+    "            item.col) .. show(item.value) or show(item)\n"
+    "    end\n"
+    "    return n.kind .. at .. '{' .. table.concat(parts, ' ') .. '}'\n"
+    "end\n"
+    "local root, errors = yaml(...)\n"
+    "local lines = {root and show(root) or 'nil'}\n"
+    "for i, e in ipairs(errors) do\n"
+    "    lines[i + 1] = ('%d:%d %s'):format(e.line, e.col, e.text)\n"
+    "end\n"
+    "return table.concat(lines, '\\n')\n";
 
 static void check_tree(const char *text, const char *want) {
     lua_State *L = luaL_newstate();
@@ -77,12 +78,14 @@ TEST(what_stops_and_what_goes_on) {
     check_tree("--- a\n...\n", "\"a\"@1:5(5)");
     check_tree("a\r\n", "\"a\"@1:1(1)");
     check_tree("a: [1\n", "nil\n2:1 not YAML: did not find expected ',' or ']'");
-    check_tree("a: &x 1\nb: *x\n",
-               "map@1:1{a@1:1=\"1\"@1:4(nil) b@2:1=alias@2:4{}}\n1:4 an anchor: write the value out\n"
-               "2:4 an alias: write the value out");
-    check_tree("{a: {b: 1, b: 2}, a: 3}\n",
-               "map@1:1{a@1:2=map@1:5{b@1:6=\"1\"@1:9(9) b@1:12=\"2\"@1:15(15)} a@1:19=\"3\"@1:22(22)}\n"
-               "1:12 'b' is given twice, first at 1:6\n1:19 'a' is given twice, first at 1:2");
+    check_tree(
+        "a: &x 1\nb: *x\n",
+        "map@1:1{a@1:1=\"1\"@1:4(nil) b@2:1=alias@2:4{}}\n1:4 an anchor: write the value out\n"
+        "2:4 an alias: write the value out");
+    check_tree(
+        "{a: {b: 1, b: 2}, a: 3}\n",
+        "map@1:1{a@1:2=map@1:5{b@1:6=\"1\"@1:9(9) b@1:12=\"2\"@1:15(15)} a@1:19=\"3\"@1:22(22)}\n"
+        "1:12 'b' is given twice, first at 1:6\n1:19 'a' is given twice, first at 1:2");
     check_tree("a: 1\n---\nb: 1\n", "nil\n2:1 a second document: a file is one spec");
     check_tree("a: 1\n---\n- *x\n", "nil\n2:1 a second document: a file is one spec");
 }

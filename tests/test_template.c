@@ -14,9 +14,10 @@ static void check_render(const char *cu, const char *body, const char *text, con
 }
 
 TEST(text_and_values) {
-    check_render("// ${name}\n\nint x = ${stages}${tile_m}; // ${mask} $ {stages} $$ %d \\n \"q\"\n", NULL,
-                 "// " NAME "\n\nint x = 464; // none $ {stages} $$ %d \\n \"q\"\n",
-                 "templates/toy.cu.in:1\ntemplates/toy.cu.in:2\ntemplates/toy.cu.in:3\n");
+    check_render(
+        "// ${name}\n\nint x = ${stages}${tile_m}; // ${mask} $ {stages} $$ %d \\n \"q\"\n", NULL,
+        "// " NAME "\n\nint x = 464; // none $ {stages} $$ %d \\n \"q\"\n",
+        "templates/toy.cu.in:1\ntemplates/toy.cu.in:2\ntemplates/toy.cu.in:3\n");
 }
 
 TEST(expressions) {
@@ -60,14 +61,15 @@ TEST(code_lines) {
 }
 
 TEST(parts_keep_the_indentation) {
-    check_render("{\n    $ include \"body\"\n    $ if true then\n        {\n            $ include \"body\"\n"
-                 "        }\n    $ end\n}\n",
-                 "x ${stages}\n\n$ if stages == 4 then\n    y\n$ end\n",
-                 "{\n    x 4\n\n    y\n    {\n        x 4\n\n        y\n    }\n}\n",
-                 "templates/toy.cu.in:1\ntemplates/parts/body.in:1\ntemplates/parts/body.in:2\n"
-                 "templates/parts/body.in:4\ntemplates/toy.cu.in:4\ntemplates/parts/body.in:1\n"
-                 "templates/parts/body.in:2\ntemplates/parts/body.in:4\ntemplates/toy.cu.in:6\n"
-                 "templates/toy.cu.in:8\n");
+    check_render(
+        "{\n    $ include \"body\"\n    $ if true then\n        {\n            $ include \"body\"\n"
+        "        }\n    $ end\n}\n",
+        "x ${stages}\n\n$ if stages == 4 then\n    y\n$ end\n",
+        "{\n    x 4\n\n    y\n    {\n        x 4\n\n        y\n    }\n}\n",
+        "templates/toy.cu.in:1\ntemplates/parts/body.in:1\ntemplates/parts/body.in:2\n"
+        "templates/parts/body.in:4\ntemplates/toy.cu.in:4\ntemplates/parts/body.in:1\n"
+        "templates/parts/body.in:2\ntemplates/parts/body.in:4\ntemplates/toy.cu.in:6\n"
+        "templates/toy.cu.in:8\n");
 }
 
 TEST(values_of_several_lines) {
@@ -87,7 +89,8 @@ TEST(errors) {
         {"${list}\n", NULL,
          "templates/toy.cu.in:1: ${…} is table: it must be a string or an integer (divide by //)"},
         {"${stages == 4}\n", NULL,
-         "templates/toy.cu.in:1: ${…} is boolean: it must be a string or an integer (divide by //)"},
+         "templates/toy.cu.in:1: ${…} is boolean: it must be a string or an integer (divide by "
+         "//)"},
         {"a\nb ${stages\n", NULL, "templates/toy.cu.in:2: `${` has no `}` on its line"},
         {"a\n\tb\n", NULL, "templates/toy.cu.in:2: a tab: indent with spaces"},
         {"a\n$ end\n", NULL, "templates/toy.cu.in:2: `$ end` closes no block"},
@@ -111,8 +114,9 @@ TEST(errors) {
         {"a\n$ local x = = 1\n", NULL, "templates/toy.cu.in:2: unexpected symbol near '='"},
         {"a\n${}\n", NULL, "templates/toy.cu.in:2: unexpected symbol near ')'"},
         {"a\n$ error('enough')\n", NULL, "templates/toy.cu.in:2: enough"},
-        {"${stages + list}\n", NULL, "templates/toy.cu.in:1: attempt to perform arithmetic on a table "
-                                     "value (global 'list')"},
+        {"${stages + list}\n", NULL,
+         "templates/toy.cu.in:1: attempt to perform arithmetic on a table "
+         "value (global 'list')"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         wl_gen *gen;
@@ -128,8 +132,9 @@ TEST(errors) {
 /* Nothing that differs from run to run, or reaches out of the box. */
 TEST(the_box_is_closed) {
     static const char *const names[] = {
-        "pairs", "next", "io", "os", "debug", "package", "require", "load", "loadfile", "dofile",
-        "print", "collectgarbage", "rawget", "rawset", "setmetatable", "getmetatable", "pcall", "_G"};
+        "pairs",   "next",   "io",           "os",           "debug", "package",
+        "require", "load",   "loadfile",     "dofile",       "print", "collectgarbage",
+        "rawget",  "rawset", "setmetatable", "getmetatable", "pcall", "_G"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         wl_gen *gen;
         wl_buf out = {0};
@@ -151,8 +156,10 @@ TEST(renders_are_independent) {
     CHECK_INT(toy_open(&gen, (toy_files){.cu = "$ leak = 5\n${leak}\n"}), WL_OK);
     CHECK_STR(ask(gen, "source", NAME), "5\n");
     wl_gen_close(gen);
-    CHECK_INT(toy_open(&gen, (toy_files){.cu = "$ if mask == 'none' then\n    $ leak = 5\n$ end\n${leak}\n"}),
-              WL_OK);
+    CHECK_INT(
+        toy_open(&gen,
+                 (toy_files){.cu = "$ if mask == 'none' then\n    $ leak = 5\n$ end\n${leak}\n"}),
+        WL_OK);
     CHECK_STR(ask(gen, "source", NAME), "5\n");
     CHECK_STR(ask(gen, "source", "toy_d32_causal_m64n64_s4_exact"),
               "templates/toy.cu.in:4: undefined name 'leak'");

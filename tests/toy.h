@@ -8,48 +8,49 @@
 #include "gen.h"
 #include "test.h"
 
-#define TOY_AXES                                                                                  \
-    "family: toy\n"                                                                               \
-    "arch: sm_90a\n"                                                                              \
-    "names: {head_dim: d, head_dim_v: v, tile: [m, n], stages: s, softmax: {optimistic: opt}}\n"  \
-    "axes:\n"                                                                                     \
-    "  head_dim: {from: 16, to: 64, step: 16, listed: [32, 64]}\n"                                \
-    "  head_dim_v: {from: 16, to: 64, step: 16, listed: [32, 64]}\n"                              \
-    "  mask: [none, causal]\n"                                                                    \
-    "  layout: [bshd, bhsd]\n"                                                                    \
+#define TOY_AXES                                                                                   \
+    "family: toy\n"                                                                                \
+    "arch: sm_90a\n"                                                                               \
+    "names: {head_dim: d, head_dim_v: v, tile: [m, n], stages: s, softmax: {optimistic: opt}}\n"   \
+    "axes:\n"                                                                                      \
+    "  head_dim: {from: 16, to: 64, step: 16, listed: [32, 64]}\n"                                 \
+    "  head_dim_v: {from: 16, to: 64, step: 16, listed: [32, 64]}\n"                               \
+    "  mask: [none, causal]\n"                                                                     \
+    "  layout: [bshd, bhsd]\n"                                                                     \
     "launch_axes: [layout]\n"
 
-#define TOY_SPEC                                                                                  \
-    TOY_AXES "tune: {tile: [[128, 64], [64, 64]], stages: [4, 2], softmax: [exact, optimistic]}\n" \
-             "launch: {section_mb: [72, 16]}\n"                                                   \
-             "require:\n"                                                                         \
-             "  - {rule: shared_bytes <= 65536, why: the memory there is}\n"                      \
-             "  - {rule: mask == none or stages == 4, why: causal needs four}\n"                  \
-             "  - {rule: tile_m + tile_n <= 192 and head_dim_v <= head_dim, why: the toy is small}\n"  \
-             "prefer:\n"                                                                          \
-             "  - {when: seq_k > 2048 and layout == bshd, use: {tile: [64, 64], section_mb: 16}}\n" \
-             "  - {when: mask == causal, use: {softmax: optimistic, stages: 2, section_mb: 16}}\n" \
-             "generated: [toy_d32_none_m64n64_s2_opt]\n"
+#define TOY_SPEC                                                                                   \
+    TOY_AXES                                                                                       \
+        "tune: {tile: [[128, 64], [64, 64]], stages: [4, 2], softmax: [exact, optimistic]}\n"      \
+        "launch: {section_mb: [72, 16]}\n"                                                         \
+        "require:\n"                                                                               \
+        "  - {rule: shared_bytes <= 65536, why: the memory there is}\n"                            \
+        "  - {rule: mask == none or stages == 4, why: causal needs four}\n"                        \
+        "  - {rule: tile_m + tile_n <= 192 and head_dim_v <= head_dim, why: the toy is small}\n"   \
+        "prefer:\n"                                                                                \
+        "  - {when: seq_k > 2048 and layout == bshd, use: {tile: [64, 64], section_mb: 16}}\n"     \
+        "  - {when: mask == causal, use: {softmax: optimistic, stages: 2, section_mb: 16}}\n"      \
+        "generated: [toy_d32_none_m64n64_s2_opt]\n"
 
-#define TOY_LUA                                                                                   \
-    "local M = {}\n"                                                                              \
-    "function M.plan(c)\n"                                                                        \
-    "    return {slot_bytes = c.head_dim * c.tile_n * 2, list = {1, 2},\n"                        \
-    "        shared_bytes = c.stages * c.head_dim * c.tile_n * 4}\n"                              \
-    "end\n"                                                                                       \
-    "function M.launch(c, p, name)\n"                                                             \
-    "    return {'scratch 0', ('set section_mb %d'):format(c.section_mb), 'kernel ' .. name,\n"   \
-    "        ('shared %d'):format(p.shared_bytes)}\n"                                             \
-    "end\n"                                                                                       \
-    "function M.explain(c, p) return {{'ring', ('%d slots'):format(c.stages)}} end\n"             \
+#define TOY_LUA                                                                                    \
+    "local M = {}\n"                                                                               \
+    "function M.plan(c)\n"                                                                         \
+    "    return {slot_bytes = c.head_dim * c.tile_n * 2, list = {1, 2},\n"                         \
+    "        shared_bytes = c.stages * c.head_dim * c.tile_n * 4}\n"                               \
+    "end\n"                                                                                        \
+    "function M.launch(c, p, name)\n"                                                              \
+    "    return {'scratch 0', ('set section_mb %d'):format(c.section_mb), 'kernel ' .. name,\n"    \
+    "        ('shared %d'):format(p.shared_bytes)}\n"                                              \
+    "end\n"                                                                                        \
+    "function M.explain(c, p) return {{'ring', ('%d slots'):format(c.stages)}} end\n"              \
     "return M\n"
 
-#define TOY_CU                                                                                    \
-    "// ${name} for ${arch}, ${family}\n"                                                         \
-    "$ if mask == 'causal' then\n"                                                                \
-    "    int causal = ${stages};\n"                                                               \
-    "$ end\n"                                                                                     \
-    "$ include \"body\"\n"                                                                        \
+#define TOY_CU                                                                                     \
+    "// ${name} for ${arch}, ${family}\n"                                                          \
+    "$ if mask == 'causal' then\n"                                                                 \
+    "    int causal = ${stages};\n"                                                                \
+    "$ end\n"                                                                                      \
+    "$ include \"body\"\n"                                                                         \
     "int m = ${tile_m}, n = ${tile[2]}, bytes = ${shared_bytes};\n"
 
 #define TOY_BODY "int body = ${head_dim_v};\n"
