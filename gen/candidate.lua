@@ -1,7 +1,7 @@
 -- candidate.lua - candidates of a spec: legal ones, their names, which is best, and why none is.
 -- SPDX-License-Identifier: BSD-3-Clause
 --
--- A candidate c is a table from axis, knob and part (tile_m) to value; p is its plan. Fields are given
+-- A candidate c is a table from axis, knob and part (tile_m) to value; p is its plan. Fields get
 -- values in the spec's order, and a rule is asked as soon as its last name has one.
 
 local common = require "common"
@@ -32,6 +32,25 @@ local function family(name)
 end
 M.family = family
 
+-- Numbers that a family makes of a problem for its preferences: the family's `guides` names them, its
+-- guide(values) returns them.
+function M.guides(spec)
+    local list = {by = {}}
+    for i, name in ipairs(rawget(family(spec.family), "guides") or {}) do
+        list[i] = {name = name, kind = "int", role = "guide"}
+        list.by[name] = list[i]
+    end
+    return list
+end
+
+local function guided(spec, values)
+    if not rawget(family(spec.family), "guide") then return values end
+    local all = {}
+    for name, value in sorted(values) do all[name] = value end
+    for name, value in sorted(family(spec.family).guide(values)) do all[name] = value end
+    return common.strict(all, "the problem")
+end
+
 function M.plan(spec, c)
     return common.strict(family(spec.family).plan(c), "the plan")
 end
@@ -39,7 +58,8 @@ end
 -- ---- search ----
 
 local function new(spec)
-    return common.strict({variant = spec.name, family = spec.family, arch = spec.arch}, "the candidate")
+    local c = {variant = spec.name, family = spec.family, arch = spec.arch}
+    return common.strict(c, "the candidate")
 end
 
 local function give(c, field, value)
@@ -68,8 +88,9 @@ local function broken(rules, c, p)
     end
 end
 
--- Calls visit(c, p) for each legal candidate with values of domains[level], in order, until it returns
--- true; reject(rule, how far, c, p) for each that a rule rejects. c is reused: copy what you keep.
+-- Calls visit(c, p) for each legal candidate with values of domains[level], in order, until it
+-- returns true; reject(rule, how far, c, p) for each that a rule rejects. c is reused: copy what you
+-- keep. Rules of levels behind `most` are not asked.
 local function search(spec, domains, visit, reject, most)
     local c, fields, n, rules = new(spec), spec.fields, #spec.fields, rules_by_level(spec, most)
     local function from(level)
@@ -118,8 +139,8 @@ local function listed_domains(spec)
     return domains
 end
 
--- Why the candidates of `domains` are all illegal: the rule that rejected the one which came furthest,
--- the first of those. `use` (knob → value) is tried first.
+-- Why the candidates of `domains` are all illegal: the rule that rejected the one which came
+-- furthest, the first of those. `use` (knob → value) is tried first.
 local function closest(spec, domains, use)
     local best, text = 0, nil
     local first = {}
@@ -176,7 +197,8 @@ end
 -- Each value that this file lists must be legal in some candidate.
 function M.check_values(spec, x)
     for level, field in ipairs(spec.fields) do
-        for i, value in ipairs(field.role ~= "launch axis" and field.places and field.values or {}) do
+        local here = field.role ~= "launch axis" and field.places
+        for i, value in ipairs(here and field.values or {}) do
             local domains = listed_domains(spec)
             domains[level] = just({value})
             if not search(spec, domains, function() return true end) then
@@ -195,7 +217,7 @@ local function combinations(spec)
     return n
 end
 
--- The length of the longest name a candidate may have: it is the kernel's symbol and its file's name.
+-- The length of the longest name a candidate may have: the kernel's symbol and its file's name.
 local function name_length(spec)
     local n = #spec.name
     for _, field in ipairs(spec.fields) do
@@ -214,8 +236,8 @@ function M.check(spec, x)
         x:fail(x.tune_place, "tune: more than %d combinations", most_candidates)
     end
     if name_length(spec) > longest_name then
-        x:fail({line = 1, col = 1}, "spec: a candidate's name may have %d characters, at most %d are "
-            .. "allowed: give short forms under names", name_length(spec), longest_name)
+        x:fail({line = 1, col = 1}, "spec: a candidate's name may have %d characters, at most %d "
+            .. "are allowed: give short forms under names", name_length(spec), longest_name)
     end
     if #x.errors > 0 then return end
     local c, p = sample(spec)
@@ -258,7 +280,7 @@ local function read_part(field, text)
         end
     elseif field.kind == "int" then
         local digits = text:match("^" .. field.short .. "(%d+)$")
-        return digits and #digits < 10 and common.allowed(field, math.tointeger(tonumber(digits))) or nil
+        return digits and #digits < 10 and common.allowed(field, math.tointeger(digits)) or nil
     else
         for _, value in ipairs(field.values) do
             if M.short_text(field, value) == text then return value end
@@ -304,7 +326,8 @@ function M.illegal(spec, c)
         if level > #spec.fields then p = M.plan(spec, c) end
         local rule = broken(rules, c, p)
         if rule then
-            return ("%s: no such kernel: %s: %s"):format(M.name(spec, c), expr.broken(rule.e, c, p), rule.why)
+            return ("%s: no such kernel: %s: %s"):format(M.name(spec, c),
+                expr.broken(rule.e, c, p), rule.why)
         end
     end
     return nil, p
@@ -314,9 +337,8 @@ end
 function M.find(specs, name)
     local best
     for _, spec in ipairs(specs) do
-        if name:sub(1, #spec.name + 1) == spec.name .. "_" and (not best or #spec.name > #best.name) then
-            best = spec
-        end
+        local begins = name:sub(1, #spec.name + 1) == spec.name .. "_"
+        if begins and (not best or #spec.name > #best.name) then best = spec end
     end
     if not best then
         local names = {}
@@ -355,7 +377,8 @@ local function refuse_value(spec, field, value)
         near = common.did_you_mean(value, field.values)
     elseif field.range and value >= field.range.from and value <= field.range.to then
         local r = field.range
-        near = ("; the next above is %d"):format(r.from + (value - r.from + r.step - 1) // r.step * r.step)
+        local steps = (value - r.from + r.step - 1) // r.step
+        near = ("; the next above is %d"):format(r.from + steps * r.step)
     end
     common.raise(common.EINVAL, "%s=%s: %s takes %s%s", field.name, value, spec.name,
         common.values_text(field), near)
@@ -376,12 +399,21 @@ local function problem_domains(spec, values)
     return domains
 end
 
--- The first preference that holds; for a candidate alone, which has neither sizes nor launch axes,
--- those that ask for them don't.
+-- The preferences that hold, as one: the first to name a knob gives its value. For a candidate alone,
+-- which has neither sizes nor launch axes, those that ask for them don't hold.
 local function preference(spec, values, is_problem)
+    local all
     for _, rule in ipairs(spec.prefer) do
-        if (is_problem or not rule.asks_more) and (not rule.e or rule.e.holds(values)) then return rule end
+        if (is_problem or not rule.asks_more) and (not rule.e or rule.e.holds(values)) then
+            all = all or {place = rule.place, e = rule.e, use = {}}
+            for _, pair in ipairs(rule.use) do
+                if all.use[pair.name] == nil then
+                    all.use[#all.use + 1], all.use[pair.name] = pair, pair.value
+                end
+            end
+        end
     end
+    return all
 end
 
 local function distance(spec, c, rule)
@@ -405,7 +437,7 @@ end
 function M.list(specs, text)
     local spec, values = read_words(specs, text)
     local domains = problem_domains(spec, values)
-    local rule = preference(spec, values, true)
+    local rule = preference(spec, guided(spec, values), true)
     local by_distance = {}
     for d = 0, #spec.fields do by_distance[d] = {} end
     search(spec, domains, function(c)

@@ -3,7 +3,7 @@
 
 local pairs = pairs
 
--- Iterates over a table in the order of its keys, which must be all numbers or all strings. There is no
+-- Iterates over a table in the order of its keys, which are all numbers or all strings. There is no
 -- other way to do so: the order of pairs and next changes from run to run.
 function sorted(t)
     local keys, i = {}, 0
@@ -32,7 +32,7 @@ local function lines(list)
     return #list == 0 and "" or table.concat(list, "\n") .. "\n"
 end
 
--- A user's file may take the place of a family: so specs/fwd.yaml can be checked while it is edited.
+-- A user's file may take the place of a family: specs/fwd.yaml can be checked while it is edited.
 local function add(path, text, is_users)
     local spec, x = schema.read(path, text, specs)
     if #x.errors == 0 then candidate.check(spec, x) end
@@ -86,8 +86,8 @@ local function explain(arg)
     end
     local by = choice and choice.by or "name given"
     return ("%s\n%s\nkernel\n%s\nplan\n%s\nchosen by\n  %s\n"):format(candidate.name(spec, c),
-        columns(candidate.name_parts(spec, c)), columns(candidate.family(spec.family).explain(c, p)),
-        columns(plan), by)
+        columns(candidate.name_parts(spec, c)),
+        columns(candidate.family(spec.family).explain(c, p)), columns(plan), by)
 end
 
 local function header(arg)
@@ -141,13 +141,14 @@ local verbs = {
     words = function()
         local out = {}
         for i, w in ipairs(word_list) do
-            out[i] = ("%s %s %s %s"):format(w.name, w.kind, w.initial == "" and "-" or w.initial, w.what)
+            local initial = w.initial == "" and "-" or w.initial
+            out[i] = ("%s %s %s %s"):format(w.name, w.kind, initial, w.what)
         end
         return lines(out)
     end,
 }
 
-schema.learn(word_list)
+schema.learn(word_list, candidate.guides)
 for _, path in ipairs(files("specs/")) do add(path, read(path), false) end
 
 -- call(verb, arg) → text; call("spec", path, text) adds a user's file.

@@ -1,11 +1,11 @@
 -- schema.lua - the YAML tree of a spec to a table that candidate.lua searches, or all its errors.
 -- SPDX-License-Identifier: BSD-3-Clause
 --
--- A spec is {name, family, arch, path, fields, by, launch, rules, prefer, generated}. fields are the
--- axes and then the knobs, in the file's order; `by` finds one by its name. A field is
---   {name, role = "axis" | "launch axis" | "knob", kind = "int" | "word" | "list", level = its index,
---    values, has = value's text → value, places = where each value is written,
---    range = {from, to, step} or nil, short, parts = {"tile_m", …} of a list, follow = axis or nil}
+-- A spec is {name, family, arch, path, fields, by, launch, rules, prefer, generated}. fields are
+-- the axes and then the knobs, in the file's order; `by` finds one by its name. A field is
+--   {name, role = "axis" | "launch axis" | "knob", kind = "int" | "word" | "list", level = index,
+--    values, has = value's text → value, places = where each value is written, short,
+--    range = {from, to, step} or nil, parts = {"tile_m", …} of a list, follow = axis or nil}
 -- launch numbers are {name, values, has}; a rule {e = expression, why, level}; a preference
 -- {e or nil, use = {name, value}…, place}.
 
@@ -74,7 +74,9 @@ end
 function X:range(node, field)
     local got = self:record(node, field.name,
         {{"from", true}, {"to", true}, {"step", true}, {"listed", true}})
-    local function number(key) return got[key] and self:int(got[key].value, field.name .. ": " .. key) end
+    local function number(key)
+        return got[key] and self:int(got[key].value, field.name .. ": " .. key)
+    end
     local from, to, step = number("from"), number("to"), number("step")
     field.values, field.has, field.places = {}, {}, {}
     if got.listed then self:values(got.listed.value, field) end
@@ -110,17 +112,17 @@ function X:take(place, name, role)
 end
 
 function X:add(spec, pair, field)
-    if not self:word({kind = "scalar", text = pair.key, line = pair.line, col = pair.col}, field.role) or
-        not self:take(pair, pair.key, field.role == "axis" and "an axis" or "a " .. field.role) then
-        return
-    end
+    local key = {kind = "scalar", text = pair.key, line = pair.line, col = pair.col}
+    local role = field.role == "axis" and "an axis" or "a " .. field.role
+    if not self:word(key, field.role) or not self:take(pair, pair.key, role) then return end
     field.place, field.level = pair, #spec.fields + 1
     spec.fields[field.level], spec.by[field.name] = field, field
 end
 
 function X:axes(spec, node, launch_axes)
     local for_launch = {}
-    for _, item in ipairs(launch_axes and self:list(launch_axes, "launch_axes", "a list of axes") or {}) do
+    local items = launch_axes and self:list(launch_axes, "launch_axes", "a list of axes") or {}
+    for _, item in ipairs(items) do
         local name = self:word(item, "launch_axes")
         if name then for_launch[name] = item end
         if name then for_launch[#for_launch + 1] = name end
@@ -132,7 +134,8 @@ function X:axes(spec, node, launch_axes)
                 common.did_you_mean(pair.key, M.axis_words))
         else
             local role = for_launch[pair.key] and "launch axis" or "axis"
-            local field = {name = pair.key, role = role, kind = word.kind == "int" and "int" or "word"}
+            local kind = word.kind == "int" and "int" or "word"
+            local field = {name = pair.key, role = role, kind = kind}
             self:axis(pair.value, field)
             self:add(spec, pair, field)
             field.follow = spec.by[word.initial:match("^=(.*)")] and word.initial:sub(2)
@@ -166,11 +169,14 @@ end
 -- ---- short forms ----
 
 function X:short_text(node, thing, pattern, what)
-    if node.kind == "scalar" and #node.text <= 12 and node.text:find(pattern) then return node.text end
+    local good = node.kind == "scalar" and #node.text <= 12 and node.text:find(pattern)
+    if good then return node.text end
     self:expected(node, thing, what)
 end
 
-local function letters(x, node, thing) return x:short_text(node, thing, "^[a-z]+$", "letters, [a-z]{1,12}") end
+local function letters(x, node, thing)
+    return x:short_text(node, thing, "^[a-z]+$", "letters, [a-z]{1,12}")
+end
 
 local shorts = {}
 function shorts.int(x, node, field)
@@ -178,7 +184,9 @@ function shorts.int(x, node, field)
 end
 function shorts.list(x, node, field)
     local thing, list = "names: " .. field.name, {}
-    for i, item in ipairs(x:list(node, thing, "a list of letters")) do list[i] = letters(x, item, thing) end
+    for i, item in ipairs(x:list(node, thing, "a list of letters")) do
+        list[i] = letters(x, item, thing)
+    end
     if node.kind == "list" and field.size and #node ~= field.size then
         x:fail(node, "%s: expected %d names, got %d", thing, field.size, #node)
     end
@@ -233,7 +241,8 @@ function X:names(spec, node)
         elseif field.kind == "word" then
             self:word_shorts(field)
         elseif not field.short and not field.short_bad then
-            self:fail(field.place, "%s: names gives it no letters for a candidate's name", field.name)
+            self:fail(field.place, "%s: names gives it no letters for a candidate's name",
+                field.name)
         elseif field.kind == "list" and field.short then
             self:parts(field)
         end
@@ -290,21 +299,25 @@ function X:require(spec, node)
     end
 end
 
--- Preferences see what a problem says: the axes, and the sizes, rounded up to powers of two.
+-- Preferences see what a problem says: the axes, the sizes, rounded, and what the family makes of them.
 local function problem_scope(spec, rule)
-    local names = {}
+    local names, guides = {}, M.guides(spec)
     for i, field in ipairs(spec.fields) do
         if field.role ~= "knob" then names[#names + 1] = field.name end
     end
-    for _, word in ipairs(M.size_words) do names[#names + 1] = word.name end
+    for _, list in ipairs {M.size_words, guides} do
+        for _, word in ipairs(list) do names[#names + 1] = word.name end
+    end
     return {
         find = function(name)
             local field = spec.by[name]
-            return field and field.role ~= "knob" and field or M.size_words.by[name]
+            return field and field.role ~= "knob" and field or M.size_words.by[name] or
+                guides.by[name]
         end,
         seen = function(node, wrong)
             if not node.field then
-                wrong(node.at, "a problem has no '%s'%s", node.name, common.did_you_mean(node.name, names))
+                wrong(node.at, "a problem has no '%s'%s", node.name,
+                    common.did_you_mean(node.name, names))
             end
             rule.asks_more = rule.asks_more or node.field.role ~= "axis"
         end,
@@ -354,8 +367,8 @@ end
 
 local family_shape = {{"family", true}, {"arch", true}, {"names"}, {"axes", true}, {"launch_axes"},
     {"tune", true}, {"launch"}, {"require"}, {"prefer"}, {"generated"}}
-local variant_shape = {{"extends", true}, {"name", true}, {"axes"}, {"tune"}, {"launch"}, {"require"},
-    {"prefer"}}
+local variant_shape = {{"extends", true}, {"name", true}, {"axes"}, {"tune"}, {"launch"},
+    {"require"}, {"prefer"}}
 
 local function part_fields(spec)
     spec.part_of = {}
@@ -371,7 +384,8 @@ function X:head(spec, got)
     local known = false
     for _, arch in ipairs(archs) do known = known or arch == spec.arch end
     if spec.arch and not known then
-        self:fail(got.arch.value, "arch: unknown arch '%s'; known: %s", spec.arch, table.concat(archs, ", "))
+        self:fail(got.arch.value, "arch: unknown arch '%s'; known: %s", spec.arch,
+            table.concat(archs, ", "))
     end
     spec.family = got.family and self:word(got.family.value, "family")
     spec.name = spec.family
@@ -395,8 +409,9 @@ function X:family(tree)
     part_fields(spec)
     if got.require then self:require(spec, got.require.value) end
     if got.prefer then self:prefer(spec, got.prefer.value, {}) end
-    for _, item in ipairs(got.generated and self:list(got.generated.value, "generated", "a list of names")
-        or {}) do
+    local list = got.generated
+    list = list and self:list(list.value, "generated", "a list of names") or {}
+    for _, item in ipairs(list) do
         local name = self:text(item, "generated")
         if name then spec.generated[#spec.generated + 1] = {name = name, place = item} end
     end
@@ -510,9 +525,10 @@ function X:variant(tree, specs)
     return spec
 end
 
--- The problem's words as this file needs them: axes may be any word that is no size and no number
+-- The problem's words, and guides(spec) of the families, as this file needs them: axes may be any word that is no size and no number
 -- with a fraction; a preference may also ask for sizes.
-function M.learn(words)
+function M.learn(words, guides)
+    M.guides = guides
     M.axis_words, M.size_words = {by = {}}, {by = {}}
     for _, word in ipairs(words) do
         if word.size then
@@ -524,7 +540,7 @@ function M.learn(words)
     end
 end
 
--- Reads a file. Returns the spec and the reader that goes on collecting its errors; finish() raises.
+-- Reads a file. Returns the spec and the reader that goes on collecting errors; finish() raises.
 function M.read(path, text, specs)
     local tree, errors = yaml(text)
     local x = setmetatable(reader.new(path, errors), X)

@@ -45,6 +45,43 @@ function M.plan(c)
     return p
 end
 
+-- The row tile of least estimated time, for a spec's preferences. A block of any kind has an SM for
+-- itself, so what counts is how many rounds of blocks there are, and how long one takes: `costs`, times
+-- of one round measured on an H200 (full mask, 4,096 keys, the best tile_n of each; only their ratios
+-- matter). With a causal mask the blocks differ in length, warpgroups past the end cost nothing, the
+-- longest goes first, and half a round is the unavoidable tail.
+M.guides = {"tile_rows"}
+
+local sms = 132
+local costs = { -- by the larger head size: {rows, cost}…
+    {64, {{256, 555}, {192, 425}, {128, 350}, {64, 252}}},
+    {128, {{192, 620}, {128, 470}, {64, 360}}},
+    {256, {{128, 850}, {64, 600}}},
+}
+
+function M.guide(w)
+    -- A long key row costs shared memory alone, and up to 192 there is enough.
+    local d = math.max(w.head_dim_v, w.head_dim <= 192 and math.min(w.head_dim, 128) or w.head_dim)
+    local best, least
+    for _, class in ipairs(costs) do
+        if d <= class[1] then
+            for _, pair in ipairs(class[2]) do
+                local rows, cost = pair[1], pair[2]
+                local items = w.batch * w.heads * ceil_div(w.seq_q, rows)
+                local half_rounds = 2 * ceil_div(items, sms) * sms
+                if w.mask == "causal" then
+                    local full = w.batch * w.heads * ceil_div(w.seq_q, 64) * 64 // rows
+                    half_rounds = math.max(2 * sms, full + sms)
+                end
+                local time = half_rounds * cost
+                if not least or time < least then best, least = rows, time end
+            end
+            break
+        end
+    end
+    return {tile_rows = best}
+end
+
 -- "%0, %1, …" or '"+f"(d[0]), …' wrapped to lines, without the last comma's line end.
 local function wrapped(first, count, room, item)
     local lines, line = {}, ""

@@ -75,7 +75,7 @@ def refusals():
     wrong = [
         ("stride of 136 bytes", (odd, x, x), {}, "stride"),
         ("last dimension strided", (make(2, 64, 4, 128)[..., ::2], x, x), {}, "contiguous"),
-        ("2-byte alignment", (shifted, x, x), {}, "address"),
+        ("2-byte alignment", (shifted, x, x), {}, "aligned"),
         ("float32", (x.float(), x.float(), x.float()), {}, "dtype"),
         ("two dtypes", (x, x.half(), x), {}, "dtype"),
         ("host memory", (x.cpu(), x, x), {}, "device"),
