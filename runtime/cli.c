@@ -137,7 +137,8 @@ static wl_status take_option(const command *c, char *word, char *next, cli_args 
     }
     *used = !value;
     if (!value) value = next;
-    if (!value) return fail(WL_EINVAL, "%s: %s needs a value: %s", c->name, word, option_table[o].value);
+    if (!value)
+        return fail(WL_EINVAL, "%s: %s needs a value: %s", c->name, word, option_table[o].value);
     if (o == OPTION_SPEC) out->spec[out->n_specs++] = value;
     else if (out->value[o]) return fail(WL_EINVAL, "%s: %s is given twice", c->name, word);
     out->value[o] = value;
@@ -153,13 +154,15 @@ static wl_status parse(const command *c, int argc, char **argv, cli_args *out) {
             only_operands = true;
         } else {
             bool used = false;
-            wl_status status = take_option(c, argv[i], i + 1 < argc ? argv[i + 1] : NULL, out, &used);
+            wl_status status =
+                take_option(c, argv[i], i + 1 < argc ? argv[i + 1] : NULL, out, &used);
             if (status) return status;
             i += used;
         }
     }
     if (out->n_operands < c->min)
-        return fail(WL_EINVAL, "%s: %s is missing; see 'warploom %s -h'", c->name, c->operands, c->name);
+        return fail(WL_EINVAL, "%s: %s is missing; see 'warploom %s -h'", c->name, c->operands,
+                    c->name);
     if (out->n_operands && !*c->operands)
         return fail(WL_EINVAL, "%s takes no operand, got '%s'", c->name, out->operand[0]);
     return WL_OK;

@@ -7,7 +7,7 @@
 
 /* X(id, option, value or NULL for a flag, what). */
 #define CLI_OPTIONS(X)                                                                             \
-    X(HELP, "-h", NULL, "this text")                                                              \
+    X(HELP, "-h", NULL, "this text")                                                               \
     X(JSON, "--json", NULL, "one JSON array, an object a row")                                     \
     X(SPEC, "--spec", "FILE", "a spec of yours, beside those of WARPLOOM_SPECS; may be repeated")  \
     X(OUT, "-o", "FILE", "write the result there")                                                 \
@@ -24,7 +24,7 @@ typedef enum {
 #define X(id, option, value, what) OPTION_##id,
     CLI_OPTIONS(X)
 #undef X
-    OPTIONS
+        OPTIONS
 } cli_option;
 
 typedef struct {

@@ -55,23 +55,29 @@ wl_status cli_list(const cli_args *args) {
     return status;
 }
 
+/* "123" and what stands behind its ':' when text begins so; else NULL. */
+static char *cut_number(char *text, const char **number) {
+    size_t digits = strspn(text, "0123456789");
+    if (!digits || text[digits] != ':') return NULL;
+    *number = text;
+    text[digits] = '\0';
+    return text + digits + 1;
+}
+
 /* FILE:LINE:COL: MESSAGE, or FILE:LINE: MESSAGE of a template, as four cells. */
 static void error_cells(cli_rows *rows, char *line) {
-    char *file = line, *at = strchr(line, ':'), *end;
-    long row = at ? strtol(at + 1, &end, 10) : 0, column = 0;
-    if (row > 0 && *end == ':') {
-        *at = '\0';
-        line = end + 1;
-        column = strtol(line, &end, 10);
-        if (column > 0 && *end == ':') line = end + 1;
-        line += strspn(line, " ");
-    } else {
-        file = "";
+    const char *file = "", *row = "", *column = "";
+    char *colon = strchr(line, ':'), *rest = colon ? cut_number(colon + 1, &row) : NULL;
+    if (rest) {
+        file = line;
+        *colon = '\0';
+        line = rest;
+        if ((rest = cut_number(line, &column))) line = rest;
     }
     cli_cell(rows, "%s", file);
-    cli_cell(rows, row > 0 ? "%ld" : "", row);
-    cli_cell(rows, column > 0 ? "%ld" : "", column);
-    cli_cell(rows, "%s", line);
+    cli_cell(rows, "%s", row);
+    cli_cell(rows, "%s", column);
+    cli_cell(rows, "%s", line + strspn(line, " "));
 }
 
 /* One file (NULL: the built-in specs) with tools of its own, so that each gets all its errors. */
@@ -142,10 +148,9 @@ wl_status cli_emit(const cli_args *args) {
     return status;
 }
 
-static const char *const compile_column[] = {"name",         "arch",          "#registers",
-                                             "#spill_bytes", "#stack_bytes",  "#shared_bytes",
-                                             "#barriers",    "#cubin_bytes",  "#compile_ms",
-                                             NULL};
+static const char *const compile_column[] = {
+    "name",          "arch",      "#registers",   "#spill_bytes", "#stack_bytes",
+    "#shared_bytes", "#barriers", "#cubin_bytes", "#compile_ms",  NULL};
 
 /* `shared` is what the launch adds to the kernel's own. */
 static void compile_cells(cli_rows *rows, const char *name, const wl_compiled *c, int shared) {

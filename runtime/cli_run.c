@@ -86,8 +86,8 @@ static wl_status set_shapes(job *j) {
         need += (double)s[0] * (double)s[1] * (double)s[2] * (double)s[3] * (t == LSE ? 4 : 2);
     }
     if (need > have)
-        return fail(WL_EINVAL, "run: the tensors take %.3g GB, this machine has %.3g GB", need / 1e9,
-                    have / 1e9);
+        return fail(WL_EINVAL, "run: the tensors take %.3g GB, this machine has %.3g GB",
+                    need / 1e9, have / 1e9);
     for (int t = 0; t < TENSORS; t++) j->bytes[t] = count(j, t) * (t == LSE ? 4 : 2);
     return WL_OK;
 }
@@ -179,8 +179,8 @@ static wl_status upload(job *j) {
             status = done(j, "cuMemcpyHtoD",
                           j->driver->cuMemcpyHtoD_v2(j->device[t], j->host[t], j->bytes[t]));
         else
-            status = done(j, "cuMemsetD8",
-                          j->driver->cuMemsetD8_v2(j->device[t], 0xff, j->bytes[t]));
+            status =
+                done(j, "cuMemsetD8", j->driver->cuMemsetD8_v2(j->device[t], 0xff, j->bytes[t]));
     }
     return status;
 }
@@ -245,7 +245,8 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The first launch makes the result (and may compile); the next sizes the groups, some 10 ms each. */
+/* The first launch makes the result (and may compile); the next sizes the groups, some 10 ms each.
+ */
 static wl_status launch_and_time(job *j) {
     double group[GROUPS], once = 0;
     wl_status status = time_group(j, 1, &once);
@@ -271,13 +272,22 @@ static wl_status write_outputs(const job *j) {
 
 static wl_status check(const job *j, wl_difference *out) {
     double scale = j->problem.word[WL_P_scale].real;
-    const wl_reference reference = {
-        .dtype = j->dtype, .causal = j->causal, .bhsd = j->bhsd,
-        .batch = j->shape[Q][0], .heads = j->shape[Q][2], .kv_heads = j->shape[K][2],
-        .seq_q = j->shape[Q][1], .seq_k = j->shape[K][1],
-        .dim = j->shape[Q][3], .dim_v = j->shape[V][3],
-        .scale = scale > 0 ? scale : 1 / sqrt((double)j->shape[Q][3]),
-        .q = j->host[Q], .k = j->host[K], .v = j->host[V], .o = j->host[O], .lse = j->host[LSE]};
+    const wl_reference reference = {.dtype = j->dtype,
+                                    .causal = j->causal,
+                                    .bhsd = j->bhsd,
+                                    .batch = j->shape[Q][0],
+                                    .heads = j->shape[Q][2],
+                                    .kv_heads = j->shape[K][2],
+                                    .seq_q = j->shape[Q][1],
+                                    .seq_k = j->shape[K][1],
+                                    .dim = j->shape[Q][3],
+                                    .dim_v = j->shape[V][3],
+                                    .scale = scale > 0 ? scale : 1 / sqrt((double)j->shape[Q][3]),
+                                    .q = j->host[Q],
+                                    .k = j->host[K],
+                                    .v = j->host[V],
+                                    .o = j->host[O],
+                                    .lse = j->host[LSE]};
     return wl_reference_check(&reference, CHECK_WORK, out);
 }
 
@@ -305,8 +315,9 @@ static wl_status chosen(job *j, char name[128]) {
 }
 
 static void print(const job *j, const char *name, const wl_difference *d) {
-    static const char *const column[] = {"name",        "#time_us",   "#tflops",   "#rows", "#checked",
-                                         "#norm_ratio", "#max_error", "#lse_error", NULL};
+    static const char *const column[] = {"name",       "#time_us",   "#tflops",
+                                         "#rows",      "#checked",   "#norm_ratio",
+                                         "#max_error", "#lse_error", NULL};
     static const char *const bare[] = {"name", "#time_us", "#tflops", NULL};
     cli_rows rows = {.column = d->checked ? column : bare};
     cli_cell(&rows, "%s", name);

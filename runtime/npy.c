@@ -94,7 +94,8 @@ static bool parse_header(const char *p, npy_header *out) {
         if (!p || *(p = blanks(p)) != ':') return false;
         p = blanks(p + 1);
         if (!strcmp(key, "descr")) p = quoted(p, out->descr, sizeof out->descr);
-        else if (!strcmp(key, "fortran_order")) p = bare(p, ",}", out->fortran, sizeof out->fortran);
+        else if (!strcmp(key, "fortran_order"))
+            p = bare(p, ",}", out->fortran, sizeof out->fortran);
         else if (!strcmp(key, "shape")) p = bare(p, ")}", out->shape, sizeof out->shape);
         else return false;
         if (!p || (*(p = blanks(p)) != ',' && *p != '}')) return false;
@@ -181,8 +182,7 @@ wl_status wl_npy_read(const char *path, wl_dtype dtype, const int64_t shape[4], 
 static void put_header(wl_buf *out, const char *descr, int n_dims, const int64_t *shape) {
     wl_buf text = {0};
     wl_buf_printf(&text, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
-    for (int i = 0; i < n_dims; i++)
-        wl_buf_printf(&text, "%s%" PRId64, i ? ", " : "", shape[i]);
+    for (int i = 0; i < n_dims; i++) wl_buf_printf(&text, "%s%" PRId64, i ? ", " : "", shape[i]);
     wl_buf_text(&text, n_dims == 1 ? ",), }" : "), }");
     while ((10 + text.size + 1) % 64) wl_buf_text(&text, " ");
     wl_buf_text(&text, "\n");

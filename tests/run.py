@@ -188,8 +188,8 @@ def check_knobs():
                 tried[other[0], part[other[0]]] = name
         for name in tried.values():
             image = cubin(name)
-            result.expect(image and isinstance(image, bytes) and image != first,
-                          f"{name} has the machine code of {names[0]}" if image == first else str(image)[:999])
+            result.expect(image and isinstance(image, bytes), f"{name}: {image!s}")
+            result.expect(image != first, f"{name} has the machine code of {names[0]}")
     result.expect(len(tried) >= 4, f"{names[0]} has but {len(tried)} neighbours")
     return result
 
@@ -225,7 +225,8 @@ def unused(text):
     """Names that a kernel declares and never mentions again."""
     code = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S)
     words = re.findall(r"\w+", code)
-    declared = re.findall(r"\b(?:int|u16|u32|u64|float|bool|void|auto|struct)[\s*&]+([a-z]\w*)", code)
+    types = r"\b(?:int|u16|u32|u64|float|bool|void|auto|struct)[\s*&]+"
+    declared = re.findall(types + r"([a-z]\w*)", code)
     declared += re.findall(r"[,(]\s*([a-z]\w*) = ", code)  # the next of a list of declarators
     return [f"{name} is never used" for name in sorted(set(declared)) if words.count(name) == 1]
 
@@ -311,7 +312,8 @@ def break_candidates(generator):
         if file.endswith((".cuh", ".h")):
             lines_in = {i: anyone for i in range(1, len(lines) + 1)}
         elif file.endswith(".lua"):
-            lines_in = {i: anyone for i, x in enumerate(lines, 1) if re.match(r"    local \w+ = ", x)}
+            lines_in = {i: anyone for i, x in enumerate(lines, 1)
+                        if re.match(r"    local \w+ = ", x)}
         else:
             lines_in = places.get(file, {})
         good = [i for i in sorted(lines_in) if file.endswith(".lua") or
@@ -320,7 +322,7 @@ def break_candidates(generator):
 
 
 def break_one(file, line, name):
-    """Builds a generator whose `file` is broken at `line`; returns the error of compiling `name`."""
+    """Breaks a line in a generator of its own; returns the error of compiling `name` by it."""
     with tempfile.TemporaryDirectory() as folder:
         for part in ("gen", "specs", "templates"):
             shutil.copytree(os.path.join(ROOT, part), os.path.join(folder, part))
@@ -349,7 +351,8 @@ def check_lines():
             continue
         line = good[len(good) // 2]
         error = break_one(file, line, lines_in[line])
-        result.expect(f"{file}:{line}" in error, f"{file}:{line} was broken; the error says\n{error}")
+        result.expect(f"{file}:{line}" in error,
+                      f"{file}:{line} was broken; the error says\n{error}")
     return result
 
 
@@ -359,7 +362,7 @@ def check_sanitized():
     made = make(build, SANITIZE)
     if made.returncode:
         return Result(0, [made.stdout + made.stderr])
-    options = {"ASAN_OPTIONS": "abort_on_error=0:exitcode=99", "UBSAN_OPTIONS": "print_stacktrace=1",
+    options = {"ASAN_OPTIONS": "exitcode=99", "UBSAN_OPTIONS": "print_stacktrace=1",
                "LSAN_OPTIONS": "exitcode=99"}
     result = programs(build, **options)
     cli = Result(*test_cli.run(build, **options))

@@ -55,7 +55,8 @@ def file_begins(name, head):
     return check
 
 
-COMPILE_KEYS = "name arch registers spill_bytes stack_bytes shared_bytes barriers cubin_bytes compile_ms"
+COMPILE_KEYS = ("name arch registers spill_bytes stack_bytes shared_bytes barriers cubin_bytes "
+                "compile_ms")
 RUN_KEYS = "name time_us tflops rows checked norm_ratio max_error lse_error"
 VARIANT = """extends: fwd
 name: vit_l14
@@ -68,7 +69,7 @@ SIMPLE = 'extern "C" __global__ void {NAME}(int *p) { *p = 1; }\n'
 ROWS = [
     # words of the command line
     Row("", 2, say("no command; see 'warploom -h'")),
-    Row("-h", 0, out=re.compile(r"warploom 0\.1\.0 - .*\bdoctor\b.*head_dim .*Exit codes: 0 ok", re.S)),
+    Row("-h", 0, out=re.compile(r"warploom 0\.1\.0 - .*\bdoctor\b.*head_dim .*Exit codes: 0", re.S)),
     Row("--help", 0, out=ANY),
     Row("--version", 0, out="warploom 0.1.0\n"),
     Row("lsit {P}", 2, say("unknown command 'lsit'; did you mean 'list'?")),
@@ -97,7 +98,8 @@ ROWS = [
     # problems
     Row("list head_dim=64", 2, say("problem: dtype is missing: bf16 or fp16")),
     Row("list {P} head_dim=64", 2, say("problem: head_dim is given twice")),
-    Row("list {P} haed_dim=64", 2, say("problem: unknown word 'haed_dim'; did you mean 'head_dim'?")),
+    Row("list {P} haed_dim=64", 2,
+        say("problem: unknown word 'haed_dim'; did you mean 'head_dim'?")),
     Row("list {P} colour=red", 2, say("problem: unknown word 'colour'")),
     Row("list {P} batch=0", 2, say("batch: expected a whole number from 1 to 65536, got '0'")),
     Row("list {P} batch=99999999999999999999", 2,
@@ -124,7 +126,8 @@ ROWS = [
     Row("emit {NAME}9", 2, re.compile(r"warploom: {NAME}9: ")),
     Row(["emit", "fwd_" * 10000], 2, re.compile(r"warploom: fwd_fwd_")),
     Row("emit {NAME} -o {T}/x.cu", 0, then=file_begins("x.cu", b"// fwd_d64_fp16_none_")),
-    Row("emit {NAME} -o {T}/no/x.cu", 1, say("{T}/no/x.cu: cannot write: No such file or directory")),
+    Row("emit {NAME} -o {T}/no/x.cu", 1,
+        say("{T}/no/x.cu: cannot write: No such file or directory")),
     Row("emit {NAME} --json", 0, out=ANY, then=rows_of("name source")),
     Row("explain {NAME}", 0, out=re.compile(r"\A{NAME}\n.*\bd64 .*\bring .*chosen by", re.S)),
     Row("explain {P}", 0, out=re.compile(r"\A{NAME}\n.*prefer specs/fwd\.yaml:\d+", re.S)),
@@ -142,7 +145,8 @@ ROWS = [
         "{T}/a.yaml:2:1: spec: unknown key 'nmae'; did you mean 'name'?\n"
         "{T}/b.yaml:2:1: not YAML: did not find expected ',' or ']'\n",
         "{T}/v.yaml: ok\n",
-        files={"v.yaml": VARIANT, "a.yaml": "extends: fwd\nnmae: x\n", "b.yaml": "extends: [fwd\n"}),
+        files={"v.yaml": VARIANT, "a.yaml": "extends: fwd\nnmae: x\n",
+               "b.yaml": "extends: [fwd\n"}),
     Row("check --json {T}/a.yaml", 3, ANY, ANY, files={"a.yaml": "extends: fwd\nnmae: x\n"},
         then=rows_of("file line column message")),
     Row("list {VIT} --spec {T}/v.yaml", 0, out=re.compile(r"\A(vit_l14_d80_bf16_none_\w+\n)+\Z"),
@@ -160,8 +164,10 @@ ROWS = [
 
     # compile
     Row("compile", 2, say("compile: give either NAME|PROBLEM or --source FILE.cu")),
-    Row("compile {P} --source x.cu", 2, say("compile: give either NAME|PROBLEM or --source FILE.cu")),
-    Row("compile --source {T}/none.cu", 2, say("{T}/none.cu: cannot open: No such file or directory")),
+    Row("compile {P} --source x.cu", 2,
+        say("compile: give either NAME|PROBLEM or --source FILE.cu")),
+    Row("compile --source {T}/none.cu", 2,
+        say("{T}/none.cu: cannot open: No such file or directory")),
     Row("compile {NAME} {NAME} -o {T}/x.cubin", 2,
         say("compile: -o takes one kernel, but several are asked for")),
     Row("compile {P} -o {T}/x.cubin", 0,
@@ -182,7 +188,8 @@ ROWS = [
         then=rows_of(COMPILE_KEYS)),
     Row("compile --source {T}/x.cu", 4, re.compile(r"{T}/x\.cu:1: .*broken"),
         files={"x.cu": SIMPLE.replace("*p = 1", "broken = 1")}),
-    Row("compile --source {T}/x.cu", 2, re.compile(r"warploom: {T}/x\.cu: "), files={"x.cu": "int x;\n"}),
+    Row("compile --source {T}/x.cu", 2, re.compile(r"warploom: {T}/x\.cu: "),
+        files={"x.cu": "int x;\n"}),
 
     # run
     Row("run {P}", 2, say("run: give --q, --k and --v, or --random SEED")),
@@ -193,8 +200,9 @@ ROWS = [
         say("run: --source names its kernel itself; leave --kernel out")),
     Row("run {P} --random x", 2, say("--random: expected a whole number, got 'x'")),
     Row("run {P} --random 1x", 2, say("--random: expected a whole number, got '1x'")),
-    Row("run head_dim=256 dtype=fp16 mask=none layout=bshd batch=65536 heads=65536 seq_q=1073741824 "
-        "--random 1", 2, re.compile(r"\Awarploom: run: the tensors take 9\.\d+e\+12 GB, this machine has ")),
+    Row("run head_dim=256 dtype=fp16 mask=none layout=bshd batch=65536 heads=65536 "
+        "seq_q=1073741824 --random 1", 2,
+        re.compile(r"\Awarploom: run: the tensors take 9\.\d+e\+12 GB, this machine has ")),
     Row("run {P} --random 1 --source {T}/none.cu", 2,
         say("{T}/none.cu: cannot open: No such file or directory")),
     Row("run head_dim=64 dtype=fp8 mask=none layout=bshd seq_q=1 --random 1", 2,
@@ -211,33 +219,35 @@ ROWS = [
         files={"q.npy": npy(size=8)}),
     Row("run {P} " + NPY, 2, re.compile(r"{T}/q\.npy: Fortran order: "),
         files={"q.npy": npy(fortran="True")}),
-    Row("run {P} --random 1 --check", 6, re.compile(r"\Awarploom: verification failed: norm ratio of O inf"),
+    Row("run {P} --random 1 --check", 6,
+        re.compile(r"\Awarploom: verification failed: norm ratio of O inf"),
         re.compile(r"\Aname .*checked .*\n{NAME} .* 64 +64 +inf"), env=FAKE),
     Row("run {P} --random 1 --check --json", 6, ANY, ANY, env=FAKE, then=rows_of(RUN_KEYS)),
-    Row("run {P} --random 1 --lse {T}/l.npy -o {T}/o.npy", 0, out=re.compile(r"\Aname +time_us +tflops\n"),
-        env=FAKE, then=file_begins("l.npy", b"\x93NUMPY\x01\0")),
+    Row("run {P} --random 1 --lse {T}/l.npy -o {T}/o.npy", 0,
+        out=re.compile(r"\Aname +time_us +tflops\n"), env=FAKE, then=file_begins("l.npy", b"\x93NUMPY\x01\0")),
     Row("run {P} --random 1 -o {T}/no/o.npy", 1,
         say("{T}/no/o.npy: cannot write: No such file or directory"), env=FAKE),
-    Row("run head_dim=64 dtype=fp16 mask=causal layout=bhsd seq_q=64 " + NPY + " --json", 0, out=ANY,
-        env=FAKE, files={"q.npy": npy(shape="(1, 1, 64, 64)")}, then=file_begins("o.npy", b"\x93NUMPY")),
+    Row("run head_dim=64 dtype=fp16 mask=causal layout=bhsd seq_q=64 " + NPY + " --json", 0,
+        out=ANY, env=FAKE, files={"q.npy": npy(shape="(1, 1, 64, 64)")},
+        then=file_begins("o.npy", b"\x93NUMPY")),
     Row("run head_dim=64 dtype=bf16 mask=causal layout=bshd seq_q=9 seq_k=5 --random 1", 0, out=ANY,
         env=FAKE),
     Row("run {P} --random 1 --kernel {NAME}", 0, out=re.compile(r"\n{NAME} "), env=FAKE),
     Row("run {P} --random 1 --kernel nope", 2,
         say("nope: no kernel's name: it begins with fwd and a '_'"), env=FAKE),
-    Row("run {P} --random 1 --source {T}/x.cu", 0, out=re.compile(r"\n{NAME} "), files={"x.cu": SIMPLE},
-        env={"WARPLOOM_CACHE": "rw", "WARPLOOM_CACHE_DIR": "{T}/c", **FAKE}),
+    Row("run {P} --random 1 --source {T}/x.cu", 0, out=re.compile(r"\n{NAME} "),
+        files={"x.cu": SIMPLE}, env={"WARPLOOM_CACHE": "rw", "WARPLOOM_CACHE_DIR": "{T}/c", **FAKE}),
     Row("run {P} --random 1 --spec {T}/none.yaml", 2,
         say("{T}/none.yaml: cannot open: No such file or directory"), env=FAKE),
     *[Row("run {P} --random 1", 1, say(f"{call}: CUDA_ERROR_OUT_OF_MEMORY (a fake error)"),
           env={**FAKE, "FAKE_CUDA_FAIL": f"{call}{suffix}:2"})
-      for call, suffix in [("cuDeviceGet", ""), ("cuDevicePrimaryCtxRetain", ""), ("cuCtxSetCurrent", ""),
-                           ("cuMemAlloc", "_v2"), ("cuMemcpyHtoD", "_v2"), ("cuMemcpyDtoH", "_v2"),
+      for call, suffix in [("cuDeviceGet", ""), ("cuDevicePrimaryCtxRetain", ""),
+                           ("cuCtxSetCurrent", ""), ("cuMemAlloc", "_v2"), ("cuMemcpyHtoD", "_v2"), ("cuMemcpyDtoH", "_v2"),
                            ("cuCtxSynchronize", "")]],
 
     # doctor
-    Row("doctor", 0, out=re.compile(r"warploom +ok .*generator +ok.*specs +ok.*driver +missing.*cache ", re.S),
-        env=NO_GPU),
+    Row("doctor", 0, env=NO_GPU, out=re.compile(
+        r"warploom +ok .*generator +ok.*specs +ok.*driver +missing.*cache ", re.S)),
     Row("doctor", 0, out=re.compile(r"driver +ok +CUDA 13\.0\ngpu +ok +0: .*sm_90a"), env=FAKE),
     Row("doctor", 0, out=re.compile(r"gpu +missing +0: .*sm_80.*; kernels are made for sm_90a"),
         env={**FAKE, "FAKE_CUDA_CC": "80"}),
@@ -245,7 +255,8 @@ ROWS = [
         env={**FAKE, "FAKE_CUDA_FAIL": "cuDeviceGet:2"}),
     Row("doctor", 0, out=re.compile(r"nvrtc +missing +.*none\.so.*\nnvrtc +missing +`make setup`"),
         env={"WARPLOOM_NVRTC": "{T}/none.so"}),
-    Row("doctor", 0, out=re.compile(r"generator +missing +no generator: "), env={"WARPLOOM_GEN": "{T}/none.so"}),
+    Row("doctor", 0, out=re.compile(r"generator +missing +no generator: "),
+        env={"WARPLOOM_GEN": "{T}/none.so"}),
     Row("doctor --json", 0, out=ANY, then=rows_of("what state detail")),
     Row("doctor", 2, ANY, env={"WARPLOOM_CACHE": "maybe"}),
 ]
@@ -281,9 +292,10 @@ def run_row(row, build, name, options):
             with open(path, "wb") as out:
                 out.write(content if isinstance(content, bytes) else
                           content.replace("{NAME}", name).encode())
-        done = subprocess.run([build + "/warploom", *args], env=environment(build, folder, row.env, options),
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              text=True, errors="replace", timeout=120)
+        done = subprocess.run([build + "/warploom", *args], text=True, errors="replace", timeout=120,
+                              env=environment(build, folder, row.env, options),
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE)
         faults = []
         if done.returncode != row.code:
             faults.append(f"exit {done.returncode}, want {row.code}")
@@ -302,7 +314,8 @@ def run_row(row, build, name, options):
 def interrupt(build, options):
     """Ctrl-C while NVRTC works: exit 130, a word on stderr, no half-written entry."""
     with tempfile.TemporaryDirectory(prefix="warploom-cli-") as folder:
-        env = environment(build, folder, {"WARPLOOM_CACHE": "rw", "WARPLOOM_CACHE_DIR": "{T}/c"}, options)
+        cache = {"WARPLOOM_CACHE": "rw", "WARPLOOM_CACHE_DIR": "{T}/c"}
+        env = environment(build, folder, cache, options)
         process = subprocess.Popen([build + "/warploom", "compile", *([P] * 50)], env=env,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         time.sleep(0.7)
@@ -323,8 +336,8 @@ def full_disk(build, options):
 
 def run(build, **options):
     """(how many rows hold, a text for each that does not). Options go to the environment."""
-    first = subprocess.run([build + "/warploom", "list", *P.split()], stdout=subprocess.PIPE, text=True,
-                           env=environment(build, "/tmp", {}, options))
+    first = subprocess.run([build + "/warploom", "list", *P.split()], stdout=subprocess.PIPE,
+                           text=True, env=environment(build, "/tmp", {}, options))
     name = first.stdout.split("\n")[0]
     results = [run_row(row, build, name, options) for row in ROWS]
     results += [interrupt(build, options), full_disk(build, options)]

@@ -18,9 +18,19 @@ static void put(uint16_t *to, size_t n, const float *from) {
 
 static wl_reference problem(int64_t heads, int64_t kv_heads, int64_t seq_q, int64_t seq_k,
                             int64_t dim, int64_t dim_v) {
-    return (wl_reference){.batch = 1, .heads = heads, .kv_heads = kv_heads, .seq_q = seq_q,
-                          .seq_k = seq_k, .dim = dim, .dim_v = dim_v, .scale = 1,
-                          .q = q, .k = k, .v = v, .o = o, .lse = lse};
+    return (wl_reference){.batch = 1,
+                          .heads = heads,
+                          .kv_heads = kv_heads,
+                          .seq_q = seq_q,
+                          .seq_k = seq_k,
+                          .dim = dim,
+                          .dim_v = dim_v,
+                          .scale = 1,
+                          .q = q,
+                          .k = k,
+                          .v = v,
+                          .o = o,
+                          .lse = lse};
 }
 
 /* Two keys of equal score: the mean of two values, and log 2 more than the score. */
