@@ -32,11 +32,11 @@ local function family(name)
 end
 M.family = family
 
--- Numbers that a family makes of a problem for its preferences: the family's `guides` names them, its
--- guide(values) returns them.
+-- Numbers that a family makes of a problem for its preferences: its `guides` names them, its
+-- guide(values) returns them. (A spec that is being read may have named no family there is.)
 function M.guides(spec)
-    local list = {by = {}}
-    for i, name in ipairs(rawget(family(spec.family), "guides") or {}) do
+    local list, path = {by = {}}, ("templates/%s.lua"):format(spec.family)
+    for i, name in ipairs(read(path) and family(spec.family).guides or {}) do
         list[i] = {name = name, kind = "int", role = "guide"}
         list.by[name] = list[i]
     end
@@ -44,7 +44,7 @@ function M.guides(spec)
 end
 
 local function guided(spec, values)
-    if not rawget(family(spec.family), "guide") then return values end
+    if not family(spec.family).guide then return values end
     local all = {}
     for name, value in sorted(values) do all[name] = value end
     for name, value in sorted(family(spec.family).guide(values)) do all[name] = value end
@@ -399,8 +399,8 @@ local function problem_domains(spec, values)
     return domains
 end
 
--- The preferences that hold, as one: the first to name a knob gives its value. For a candidate alone,
--- which has neither sizes nor launch axes, those that ask for them don't hold.
+-- The preferences that hold, as one: the first to name a knob gives its value. For a candidate
+-- alone, which has neither sizes nor launch axes, those that ask for them don't hold.
 local function preference(spec, values, is_problem)
     local all
     for _, rule in ipairs(spec.prefer) do
@@ -460,11 +460,11 @@ end
 
 -- ---- what is made of a candidate ----
 
--- Launch numbers: the preference's, else the first listed.
+-- Launch numbers: the preference's, unless a variant doesn't list it; else the first listed.
 local function launch_numbers(spec, c, rule)
     for _, number in ipairs(spec.launch) do
         local value = rule and rule.use[number.name]
-        c[number.name] = value == nil and number.values[1] or value
+        c[number.name] = value and common.allowed(number, value) or number.values[1]
     end
 end
 
@@ -485,7 +485,7 @@ end
 
 -- The names a template sees: candidate, plan, what the family's render adds, `name`.
 function M.environment(spec, c, p)
-    local render = rawget(family(spec.family), "render")
+    local render = family(spec.family).render
     local more, own = render and render(c, p) or {}, {name = M.name(spec, c)}
     return setmetatable({}, {
         __index = function(_, key)

@@ -26,7 +26,8 @@ end
 
 local keywords = {["and"] = true, ["or"] = true, ["not"] = true}
 -- Each comparison and the one that holds when it doesn't.
-local comparisons = {["<"] = ">=", ["<="] = ">", [">"] = "<=", [">="] = "<", ["=="] = "!=", ["!="] = "=="}
+local comparisons = {["<"] = ">=", ["<="] = ">", [">"] = "<=", [">="] = "<",
+    ["=="] = "!=", ["!="] = "=="}
 
 local function tokens(text)
     local list, at = {}, 1
@@ -259,7 +260,8 @@ function M.broken(e, c, p)
     end
     local why
     if comparisons[node.op] then
-        why = ("%s %s %s"):format(side(e, node.a, c, p), comparisons[node.op], side(e, node.b, c, p))
+        why = ("%s %s %s"):format(side(e, node.a, c, p), comparisons[node.op],
+            side(e, node.b, c, p))
     else
         why = ("not (%s), with %s"):format(e.text:sub(node.from, node.to),
             table.concat(names(node, c, p, {}), ", "))

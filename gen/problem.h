@@ -59,8 +59,8 @@ void wl_problem_print(const wl_problem *problem, wl_buf *out);
 /* The same with size words rounded and scale left out: a choice's key. */
 void wl_problem_bucket(const wl_problem *problem, wl_buf *out);
 
-/* A size, up to the next number of three significant bits (… 8, 10, 12, 14, 16, 20 …): fine enough to
-   tell how many waves of work a GPU gets, coarse enough for few choices. */
+/* A size, up to the next number of three significant bits (… 8, 10, 12, 14, 16, 20 …): fine enough
+   to tell how many waves of work a GPU gets, coarse enough for few choices. */
 int64_t wl_problem_round(int64_t n);
 /* heads, rounded so that it stays a multiple of the rounded kv_heads. */
 int64_t wl_problem_round_heads(int64_t heads, int64_t kv_heads);

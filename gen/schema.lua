@@ -299,7 +299,7 @@ function X:require(spec, node)
     end
 end
 
--- Preferences see what a problem says: the axes, the sizes, rounded, and what the family makes of them.
+-- Preferences see what a problem says: axes, rounded sizes, and what the family makes of them.
 local function problem_scope(spec, rule)
     local names, guides = {}, M.guides(spec)
     for i, field in ipairs(spec.fields) do
@@ -525,8 +525,8 @@ function X:variant(tree, specs)
     return spec
 end
 
--- The problem's words, and guides(spec) of the families, as this file needs them: axes may be any word that is no size and no number
--- with a fraction; a preference may also ask for sizes.
+-- The problem's words as this file needs them: axes may be any word that is no size and no number
+-- with a fraction; a preference may also ask for sizes, and for guides(spec) of the family.
 function M.learn(words, guides)
     M.guides = guides
     M.axis_words, M.size_words = {by = {}}, {by = {}}

@@ -7,6 +7,7 @@
 #define AXES(dim, mask)                                                                            \
     "arch sm_90a\naxis head_dim " #dim "\naxis head_dim_v " #dim "\naxis mask " #mask "\n"
 
+#define A(d, mask) "arch sm_90a\naxis head_dim " d "\naxis head_dim_v " d "\naxis mask " mask "\n"
 #define TOY "variant=toy dtype=bf16 layout=bhsd "
 
 static wl_gen *toy(const char *spec_text) {
@@ -75,6 +76,40 @@ TEST(preferences_see_sizes_and_layout) {
         CHECK_INT(strncmp(record, rows[i][1], strlen(rows[i][1])), 0);
         free(problem);
     }
+    wl_gen_close(gen);
+}
+
+/* Preferences add up, the first to name a knob counts; a family may add numbers of its own. */
+TEST(guides_and_sums_of_preferences) {
+    static const char lua[] =
+        "local M = {guides = {'rows'}}\n"
+        "function M.plan(c) return {} end\n"
+        "function M.guide(w) return {rows = w.seq_q * w.heads > 100 and 128 or 64} end\n"
+        "function M.launch(c) return {'set ' .. c.section_mb} end\n"
+        "return M\n";
+    static const char spec_text[] = TOY_AXES
+        "tune: {tile: [[128, 64], [64, 64]], stages: [4, 2], softmax: [exact, optimistic]}\n"
+        "launch: {section_mb: [72, 16, 4]}\n"
+        "prefer:\n"
+        "  - {when: rows == 64, use: {tile: [64, 64], stages: 4}}\n"
+        "  - {when: mask == none, use: {stages: 2, section_mb: 16}}\n"
+        "  - {use: {softmax: optimistic, section_mb: 4}}\n";
+    wl_gen *gen;
+    CHECK_INT(toy_open(&gen, (toy_files){.spec = spec_text, .lua = lua}), WL_OK);
+    CHECK_STR(ask(gen, "choose", TOY "head_dim=64 mask=none seq_q=10 heads=10"),
+              "choice toy_d64_none_m64n64_s4_opt\nby prefer specs/toy.yaml:13 rows == 64\n" A(
+                  "64", "none") "set 16\n");
+    CHECK_STR(ask(gen, "choose", TOY "head_dim=64 mask=none seq_q=10 heads=11"),
+              "choice toy_d64_none_m128n64_s2_opt\nby prefer specs/toy.yaml:14 mask == none\n" A(
+                  "64", "none") "set 16\n");
+    CHECK_STR(ask(gen, "choose", TOY "head_dim=64 mask=causal seq_q=10 heads=11"),
+              "choice toy_d64_causal_m128n64_s4_opt\nby prefer specs/toy.yaml:15\n" A(
+                  "64", "causal") "set 4\n");
+    CHECK_STR(ask(gen, "launch", "toy_d64_causal_m64n64_s4_opt"),
+              "choice toy_d64_causal_m64n64_s4_opt\nby name given\n" A("64", "causal") "set 4\n");
+    CHECK_FAIL(
+        spec(gen, "extends: toy\nname: mine\nprefer: [{when: row == 3, use: {stages: 4}}]\n"),
+        WL_ESPEC, "mine.yaml:3:17: when: a problem has no 'row'; did you mean 'rows'?");
     wl_gen_close(gen);
 }
 
@@ -267,15 +302,15 @@ TEST(a_variant) {
     CHECK_STR(message(), "");
     CHECK_STR(
         ask(gen, "list", "variant=small_1 dtype=bf16 layout=bshd head_dim=16 mask=causal seq_q=1"),
-        "small_1_d16_causal_m64n64_s4_exact\n"
         "small_1_d16_causal_m64n64_s4_opt\n"
-        "small_1_d16_causal_m128n32_s4_exact\n"
-        "small_1_d16_causal_m128n32_s4_opt\n");
+        "small_1_d16_causal_m128n32_s4_opt\n"
+        "small_1_d16_causal_m64n64_s4_exact\n"
+        "small_1_d16_causal_m128n32_s4_exact\n");
     CHECK_STR(ask(gen, "choose",
                   "variant=small_1 dtype=bf16 layout=bshd head_dim=32 mask=causal seq_q=1"),
               "choice small_1_d32_causal_m128n32_s4_opt\n"
               "by prefer specs/toy.yaml:18 mask == causal, but for 1 of its values\n" AXES(
-                  32, causal) "scratch 0\nset section_mb 16\nkernel "
+                  32, causal) "scratch 0\nset section_mb 5\nkernel "
                               "small_1_d32_causal_m128n32_s4_opt\nshared 16384\n");
     CHECK_STR(ask(gen, "launch", "small_1_d16_causal_m128n32_s4_opt"),
               "choice small_1_d16_causal_m128n32_s4_opt\nby name given\n" AXES(
