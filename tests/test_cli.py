@@ -69,7 +69,8 @@ SIMPLE = 'extern "C" __global__ void {NAME}(int *p) { *p = 1; }\n'
 ROWS = [
     # words of the command line
     Row("", 2, say("no command; see 'warploom -h'")),
-    Row("-h", 0, out=re.compile(r"warploom 0\.1\.0 - .*\bdoctor\b.*head_dim .*Exit codes: 0", re.S)),
+    Row("-h", 0,
+        out=re.compile(r"warploom 0\.1\.0 - .*\bdoctor\b.*head_dim .*Exit codes: 0", re.S)),
     Row("--help", 0, out=ANY),
     Row("--version", 0, out="warploom 0.1.0\n"),
     Row("lsit {P}", 2, say("unknown command 'lsit'; did you mean 'list'?")),
@@ -224,7 +225,8 @@ ROWS = [
         re.compile(r"\Aname .*checked .*\n{NAME} .* 64 +64 +inf"), env=FAKE),
     Row("run {P} --random 1 --check --json", 6, ANY, ANY, env=FAKE, then=rows_of(RUN_KEYS)),
     Row("run {P} --random 1 --lse {T}/l.npy -o {T}/o.npy", 0,
-        out=re.compile(r"\Aname +time_us +tflops\n"), env=FAKE, then=file_begins("l.npy", b"\x93NUMPY\x01\0")),
+        out=re.compile(r"\Aname +time_us +tflops\n"), env=FAKE,
+        then=file_begins("l.npy", b"\x93NUMPY\x01\0")),
     Row("run {P} --random 1 -o {T}/no/o.npy", 1,
         say("{T}/no/o.npy: cannot write: No such file or directory"), env=FAKE),
     Row("run head_dim=64 dtype=fp16 mask=causal layout=bhsd seq_q=64 " + NPY + " --json", 0,
@@ -236,13 +238,15 @@ ROWS = [
     Row("run {P} --random 1 --kernel nope", 2,
         say("nope: no kernel's name: it begins with fwd and a '_'"), env=FAKE),
     Row("run {P} --random 1 --source {T}/x.cu", 0, out=re.compile(r"\n{NAME} "),
-        files={"x.cu": SIMPLE}, env={"WARPLOOM_CACHE": "rw", "WARPLOOM_CACHE_DIR": "{T}/c", **FAKE}),
+        files={"x.cu": SIMPLE},
+        env={"WARPLOOM_CACHE": "rw", "WARPLOOM_CACHE_DIR": "{T}/c", **FAKE}),
     Row("run {P} --random 1 --spec {T}/none.yaml", 2,
         say("{T}/none.yaml: cannot open: No such file or directory"), env=FAKE),
     *[Row("run {P} --random 1", 1, say(f"{call}: CUDA_ERROR_OUT_OF_MEMORY (a fake error)"),
           env={**FAKE, "FAKE_CUDA_FAIL": f"{call}{suffix}:2"})
       for call, suffix in [("cuDeviceGet", ""), ("cuDevicePrimaryCtxRetain", ""),
-                           ("cuCtxSetCurrent", ""), ("cuMemAlloc", "_v2"), ("cuMemcpyHtoD", "_v2"), ("cuMemcpyDtoH", "_v2"),
+                           ("cuCtxSetCurrent", ""), ("cuMemAlloc", "_v2"),
+                           ("cuMemcpyHtoD", "_v2"), ("cuMemcpyDtoH", "_v2"),
                            ("cuCtxSynchronize", "")]],
 
     # doctor
@@ -292,7 +296,8 @@ def run_row(row, build, name, options):
             with open(path, "wb") as out:
                 out.write(content if isinstance(content, bytes) else
                           content.replace("{NAME}", name).encode())
-        done = subprocess.run([build + "/warploom", *args], text=True, errors="replace", timeout=120,
+        done = subprocess.run([build + "/warploom", *args], text=True,
+                              errors="replace", timeout=120,
                               env=environment(build, folder, row.env, options),
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE)
