@@ -86,8 +86,15 @@ EXPORT int nvrtcCreateProgram(void **out, const char *source, const char *name, 
     return 0;
 }
 
+/* Like the real ones: from 12.9 on a cache answers with an empty log unless it is forbidden, and
+   before that the option that forbids it is an error. */
 EXPORT int nvrtcCompileProgram(void *p, int n, const char *const *options) {
-    (void)p, (void)n, (void)options;
+    int major, minor, no_cache = 0;
+    nvrtcVersion(&major, &minor);
+    for (int i = 0; i < n; i++) no_cache |= !strcmp(options[i], "--no-cache");
+    int has_cache = major > 12 || (major == 12 && minor >= 9);
+    if (no_cache && !has_cache) return 5; /* NVRTC_ERROR_INVALID_OPTION */
+    if (has_cache && !no_cache) ((program *)p)->log[0] = 0;
     return result_of("nvrtcCompileProgram");
 }
 

@@ -362,6 +362,24 @@ TEST(keys) {
     CHECK_STR(wl_compile_options()[0], "--std=c++17");
 }
 
+/* NVRTC's own cache would keep the log from us; older ones don't know how to turn it off. */
+TEST(no_cache_where_there_is_one) {
+    static const int versions[][2] = {{12, 4}, {12, 9}, {13, 0}};
+    wl_compile_input in = input(ENTRY "{ x[0] = 1; }\n");
+    for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {
+        wl_nvrtc n = *nvrtc(true);
+        wl_compiled out;
+        char text[16];
+        n.major = versions[i][0], n.minor = versions[i][1];
+        snprintf(text, sizeof text, "%d.%d", n.major, n.minor);
+        setenv("FAKE_NVRTC_VERSION", text, 1);
+        CHECK_INT(wl_compile(&n, &in, &out), WL_OK);
+        CHECK_INT(out.registers, 168);
+        wl_compiled_free(&out);
+    }
+    unsetenv("FAKE_NVRTC_VERSION");
+}
+
 TEST(arch_of_cubins) {
     wl_compile_input in = input(ENTRY "{ x[0] = 1; }\n");
     wl_compiled out;
