@@ -2,8 +2,7 @@
    SPDX-License-Identifier: BSD-3-Clause
 
    embed EMBED.c DIGEST.c FILE… writes EMBED.c (the table wl_embedded of gen.h) and DIGEST.c
-   (wl_generator_digest, a part of every choice's key). The generator's own C files and headers
-   are hashed and not embedded: they too decide what is generated. */
+   (wl_generator_digest, a part of every choice's key). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,15 +13,6 @@
 
 static int by_name(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static bool ends(const char *text, const char *end) {
-    size_t size = strlen(text), tail = strlen(end);
-    return size >= tail && !strcmp(text + size - tail, end);
-}
-
-static bool hashed_only(const char *name) {
-    return !strncmp(name, "gen/", 4) && (ends(name, ".c") || ends(name, ".h"));
 }
 
 /* A string literal, a line of text each; '?' escaped because C17 has trigraphs. */
@@ -41,7 +31,6 @@ static void add_literal(wl_buf *out, const wl_buf *file) {
 static void add_file(wl_buf *out, wl_hasher *hasher, const char *name, const wl_buf *file) {
     wl_hash_text(hasher, name);
     wl_hash_field(hasher, file->data, file->size);
-    if (hashed_only(name)) return;
     wl_buf_printf(out, "    {\"%s\",", name);
     add_literal(out, file);
     wl_buf_printf(out, ", %zu},\n", file->size);

@@ -478,6 +478,20 @@ TEST(bad_modules) {
     wl_gen_close(NULL);
 }
 
+/* What gen/embed.c wrote is what the files hold, byte by byte, in order. */
+TEST(embedded_files) {
+    const char *before = "";
+    for (const wl_embedded_file *file = wl_embedded; file->name; file++) {
+        wl_buf text = {0};
+        CHECK_INT(wl_file_read(file->name, 1 << 20, &text), WL_OK);
+        CHECK_INT(text.size, file->size);
+        CHECK(text.size == file->size && !memcmp(text.data, file->text, text.size));
+        CHECK(strcmp(before, file->name) < 0);
+        before = file->name;
+        wl_buf_free(&text);
+    }
+}
+
 /* ---- covering sets ---- */
 
 /* Every part ("2:d64") or pair of parts ("2:d64 4:s2") of each name, sorted; a name without
