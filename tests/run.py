@@ -293,6 +293,11 @@ def check_layers():
             met = folder == "gen" or other not in ("spec", "gen") or file == "tools.c"
             device = os.path.exists(f"{ROOT}/templates/device/{other}.h")
             result.expect(device or (down and met), f"{folder}/{file} includes {other}.h")
+    for header, library in (("runtime/warploom.h", "libwarploom"), ("gen/gen.h", "libwarploom-gen")):
+        text = open(os.path.join(ROOT, header), encoding="utf-8").read()
+        public = set(re.findall(r"WARPLOOM_API [^;(]*?\b(wl_\w+)\(", text))
+        symbols = call(["nm", "-D", "--defined-only", f"{BUILD}/{library}.so"]).stdout.split()[2::3]
+        result.expect(set(symbols) == public, f"{library}.so exports {symbols}, {header} {public}")
     return result
 
 
