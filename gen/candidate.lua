@@ -140,7 +140,7 @@ local function listed_domains(spec)
 end
 
 -- Why the candidates of `domains` are all illegal: the rule that rejected the one which came
--- furthest, the first of those. `use` (knob → value) is tried first.
+-- furthest, the first of those; nil if one is legal. `use` (knob → value) is tried first.
 local function closest(spec, domains, use)
     local best, text = 0, nil
     local first = {}
@@ -154,11 +154,11 @@ local function closest(spec, domains, use)
             return list
         end
     end
-    search(spec, first, function() return true end, function(rule, far, c, p)
+    local found = search(spec, first, function() return true end, function(rule, far, c, p)
         if far <= best then return end
         best, text = far, ("%s: %s"):format(expr.broken(rule.e, c, p), rule.why)
     end)
-    return text
+    return not found and text or nil
 end
 
 -- ---- validation that needs the plan ----
@@ -201,9 +201,10 @@ function M.check_values(spec, x)
         for i, value in ipairs(here and field.values or {}) do
             local domains = listed_domains(spec)
             domains[level] = just({value})
-            if not search(spec, domains, function() return true end) then
+            local why = closest(spec, domains)
+            if why then
                 x:fail(field.places[i], "%s: %s can never be used: %s", field.name,
-                    common.value_text(value), closest(spec, domains))
+                    common.value_text(value), why)
             end
         end
     end
