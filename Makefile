@@ -38,7 +38,7 @@ DEPLIBS := $(addprefix $(BUILD)/,liblua5.4.so.0 libyaml-0.so.2 libsodium.so.23)
 PROGRAMS := $(BUILD)/warploom $(BUILD)/libwarploom.so $(BUILD)/libwarploom-gen.so
 
 all: $(PROGRAMS) $(DEPLIBS)
-tests: all $(TESTS) $(FAKES)
+tests: all $(TESTS) $(FAKES) $(BUILD)/launch_cost
 
 $(BUILD)/libwarploom-gen.so: $(GEN_O)
 	@echo "  LD    $@"
@@ -56,6 +56,11 @@ $(BUILD)/warploom: $(CLI_O) $(LIB_O)
 $(BUILD)/test_%: $(BUILD)/obj/tests/test_%.o $(sort $(LIB_O) $(GEN_O)) $(CLI_BARE_O)
 	@echo "  LD    $@"
 	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -llua5.4 -lyaml -lsodium -ldl -lm
+
+# What bench asks for the CPU time of a launch: the C call alone, without Python.
+$(BUILD)/launch_cost: $(BUILD)/obj/tests/bench/launch.o $(LIB_O)
+	@echo "  LD    $@"
+	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -lsodium -ldl -lm
 
 $(BUILD)/libfake_%.so: $(BUILD)/obj/tests/fake_%.o
 	@echo "  LD    $@"
@@ -100,7 +105,7 @@ check-all: setup
 	@BUILD=$(BUILD) $(PYTHON) tests/run.py --all
 check-gpu: all
 	@$(PYTHON) tests/gpu/check.py
-bench: all
+bench: all $(BUILD)/launch_cost
 	@$(PYTHON) tests/bench/bench.py
 tables:
 	@$(PYTHON) tests/bench/tables.py

@@ -41,6 +41,14 @@ local function block_effect(code)
     return 0, 0
 end
 
+-- A line inside a block stands 4 columns or more to the right of it.
+local function inside(path, line, block, indent)
+    if block and indent < block.indent + 4 then
+        fail(path, line, "indented %d, inside the block of line %d it must be %d or more", indent,
+             block.line, block.indent + 4)
+    end
+end
+
 -- Template text to the text of a Lua chunk with the same number of lines.
 local function translate(path, text)
     local out, blocks, line = {}, {}, 0
@@ -58,23 +66,17 @@ local function translate(path, text)
                          code, #lead, top.line, top.indent)
                 end
             end
+            inside(path, line, blocks[#blocks], #lead)
             local part = code:match('^include "([%w_]+)"%s*$')
             if part then
                 code = ("__include(%d, %q, %d)"):format(line, part, #lead - 4 * #blocks)
-            elseif blocks[#blocks] and #lead < blocks[#blocks].indent + 4 then
-                fail(path, line, "indented %d, inside the block of line %d it must be %d or more",
-                     #lead, blocks[#blocks].line, blocks[#blocks].indent + 4)
             end
             out[line] = code
             if open > 0 then blocks[#blocks + 1] = {indent = #lead, line = line, code = code} end
         elseif raw:match("^ *$") then
             out[line] = ("__emit(%d, '')"):format(line)
         else
-            local top, indent = blocks[#blocks], #raw:match("^ *")
-            if top and indent < top.indent + 4 then
-                fail(path, line, "indented %d, inside the block of line %d it must be %d or more",
-                     indent, top.line, top.indent + 4)
-            end
+            inside(path, line, blocks[#blocks], #raw:match("^ *"))
             out[line] = text_line(path, line, raw:sub(4 * #blocks + 1))
         end
     end

@@ -1,6 +1,8 @@
-// fwd_d128_bf16_none_m192n64_s7_w3_fused_opt_dyn_p32c160: attention forward for sm_90a.
+// fwd_d128_bf16_none_m192n64_s7_w3_fused_opt_dyn_p32c160
+//   attention forward for sm_90a
 //   head_dim 128, head_dim_v 128, bf16, mask none
-//   192 query rows x 64 keys a tile, 7 slots for K and V, 3 consumer warpgroups
+//   192 query rows x 64 keys a tile, 7 slots for K and V,
+//   3 consumer warpgroups of 64 rows
 //   order fused, softmax optimistic, schedule dynamic
 // Made by: warploom emit fwd_d128_bf16_none_m192n64_s7_w3_fused_opt_dyn_p32c160
 #include "params.h"

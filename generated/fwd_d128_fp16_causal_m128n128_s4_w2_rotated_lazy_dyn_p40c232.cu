@@ -1,6 +1,8 @@
-// fwd_d128_fp16_causal_m128n128_s4_w2_rotated_lazy_dyn_p40c232: attention forward for sm_90a.
+// fwd_d128_fp16_causal_m128n128_s4_w2_rotated_lazy_dyn_p40c232
+//   attention forward for sm_90a
 //   head_dim 128, head_dim_v 128, fp16, mask causal
-//   128 query rows x 128 keys a tile, 4 slots for K and V, 2 consumer warpgroups
+//   128 query rows x 128 keys a tile, 4 slots for K and V,
+//   2 consumer warpgroups of 64 rows
 //   order rotated, softmax lazy, schedule dynamic
 // Made by: warploom emit fwd_d128_fp16_causal_m128n128_s4_w2_rotated_lazy_dyn_p40c232
 #include "params.h"

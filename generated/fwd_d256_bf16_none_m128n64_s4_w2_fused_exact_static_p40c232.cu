@@ -1,6 +1,8 @@
-// fwd_d256_bf16_none_m128n64_s4_w2_fused_exact_static_p40c232: attention forward for sm_90a.
+// fwd_d256_bf16_none_m128n64_s4_w2_fused_exact_static_p40c232
+//   attention forward for sm_90a
 //   head_dim 256, head_dim_v 256, bf16, mask none
-//   128 query rows x 64 keys a tile, 4 slots for K and V, 2 consumer warpgroups
+//   128 query rows x 64 keys a tile, 4 slots for K and V,
+//   2 consumer warpgroups of 64 rows
 //   order fused, softmax exact, schedule static
 // Made by: warploom emit fwd_d256_bf16_none_m128n64_s4_w2_fused_exact_static_p40c232
 #include "params.h"

@@ -1,6 +1,8 @@
-// fwd_d64_bf16_causal_m256n64_s10_w4_fused_opt_dyn_p32c112: attention forward for sm_90a.
+// fwd_d64_bf16_causal_m256n64_s10_w4_fused_opt_dyn_p32c112
+//   attention forward for sm_90a
 //   head_dim 64, head_dim_v 64, bf16, mask causal
-//   256 query rows x 64 keys a tile, 10 slots for K and V, 4 consumer warpgroups
+//   256 query rows x 64 keys a tile, 10 slots for K and V,
+//   4 consumer warpgroups of 64 rows
 //   order fused, softmax optimistic, schedule dynamic
 // Made by: warploom emit fwd_d64_bf16_causal_m256n64_s10_w4_fused_opt_dyn_p32c112
 #include "params.h"

@@ -263,8 +263,8 @@ static int calls(void) {
 TEST(made_once_then_found) {
     fakes();
     wl_problem p = problem(problem_text),
-               same_bucket = problem("head_dim=128 dtype=bf16 mask=none layout=bshd batch=4 "
-                                     "heads=8 kv_heads=2 seq_q=513 seq_k=600");
+               same_bucket = problem("head_dim=128 dtype=bf16 mask=none layout=bshd batch=3 "
+                                     "heads=6 kv_heads=2 seq_q=900 seq_k=1023");
     wl_request r = {.problem = &p};
     wl_tools *tools = tools_now();
     CHECK_INT(get(tools, &r), WL_OK);

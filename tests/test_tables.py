@@ -17,7 +17,7 @@ ROW = {"name": "fwd_d128_bf16_none_m192n64", "tflops": 700.4, "noise": 0.012, "c
 DATA = {"gpu": "NVIDIA H200", "driver": "580.1", "cuda": "13.0", "torch": "2.11", "date": "2026-11-30",
         "commit": "abc", "command": "python3 tests/bench/bench.py", "seed": 7, "cold_ms": 3210.4,
         "warm_ms": 12.34, "launch_cpu_ns": 3456,
-        "calls": {"ctypes_ns": 400, "python_ns": 9000, "fa2_ns": 20800, "cudnn_ns": 17500},
+        "calls": {"prepared_ns": 5400, "python_ns": 9000, "fa2_ns": 20800, "cudnn_ns": 17500},
         "rows": [
             {**ROW, "problem": "head_dim=128 dtype=bf16 mask=none layout=bshd batch=2 heads=16 "
              "seq_q=8192", "ours_us": 1000.0, "peers": {"cudnn_us": 1200.0, "fa2_us": 2000.0}},

@@ -103,6 +103,8 @@ TEST(errors) {
          "templates/toy.cu.in:2: indented 2, inside the block of line 1 it must be 4 or more"},
         {"$ if true then\n  $ local x = 1\n$ end\n", NULL,
          "templates/toy.cu.in:2: indented 2, inside the block of line 1 it must be 4 or more"},
+        {"$ if true then\n$ include \"body\"\n$ end\n", "b\n",
+         "templates/toy.cu.in:2: indented 0, inside the block of line 1 it must be 4 or more"},
         {"a\n$ include \"nobody\"\n", NULL,
          "templates/toy.cu.in:2: include \"nobody\": there is no templates/parts/nobody.in"},
         {"a\n$ include \"body\"\n", "b\n\n${nothing}\n",

@@ -21,7 +21,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [HERE, os.path.join(ROOT, "tests", "gpu"), os.path.join(ROOT, "runtime", "python")]
 import points as table  # noqa: E402
 from cases import parse as parse_name  # noqa: E402
-from prepare import cache_folder, chosen, compile_all, gpu_or_exit  # noqa: E402
+from prepare import build_folder, cache_folder, chosen, compile_all, gpu_or_exit  # noqa: E402
 
 NORM_LIMIT = {"bf16": 2.4e-3, "fp16": 4e-4}   # as in check.py
 PEER_LIMIT = 1e-2                             # a peer that computes something else is left out
@@ -203,8 +203,11 @@ def call_costs():
     o = torch.empty_like(q)
     lse = torch.empty(1, 1, 64, device="cuda")
     lib, context, args = warploom.prepared(q, k, v, out=o, lse=lse)
-    costs = {"launch_cpu_ns": timing.call_ns(lambda: lib.wl_forward(context, args)),
-             "ctypes_ns": timing.call_ns(lambda: lib.wl_version()),
+    launch = subprocess.run([os.path.join(build_folder(), "launch_cost")], text=True, capture_output=True)
+    if launch.returncode:
+        raise SystemExit(f"{launch.args[0]}: {launch.stderr.strip()}")
+    costs = {"launch_cpu_ns": int(launch.stdout),
+             "prepared_ns": timing.call_ns(lambda: lib.wl_forward(context, args)),
              "python_ns": timing.call_ns(contenders.ours(q, k, v, tiny))}
     for name in ("fa2", "cudnn"):
         with contenders.sdpa_kernel(contenders.BACKENDS[name]):

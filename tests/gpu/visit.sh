@@ -43,6 +43,22 @@ head_dim=256 dtype=bf16 mask=causal layout=bshd heads=2 seq_q=260
 head_dim=192 head_dim_v=128 dtype=bf16 mask=none layout=bshd heads=2 seq_q=130 seq_k=200
 head_dim=80 dtype=bf16 mask=causal layout=bshd heads=3 seq_q=200"
 
+# The same trouble for each way to multiply, to sum and to share out: forced candidates.
+FORCED="head_dim=64 dtype=bf16 mask=causal layout=bshd batch=2 heads=2 seq_q=300 seq_k=433 \
+--kernel fwd_d64_bf16_causal_m256n64_s10_w4_fused_opt_dyn_p32c112
+head_dim=128 dtype=bf16 mask=none layout=bhsd heads=2 kv_heads=1 seq_q=333 seq_k=520 \
+--kernel fwd_d128_bf16_none_m192n64_s7_w3_fused_opt_dyn_p32c160
+head_dim=128 dtype=fp16 mask=causal layout=bshd batch=2 heads=2 seq_q=400 seq_k=150 \
+--kernel fwd_d128_fp16_causal_m128n128_s4_w2_rotated_lazy_dyn_p40c232
+head_dim=128 dtype=bf16 mask=causal layout=bshd heads=2 seq_q=300 \
+--kernel fwd_d128_bf16_causal_m64n128_s4_w1_rotated_exact_dyn_p248c248
+head_dim=256 dtype=bf16 mask=causal layout=bshd heads=2 seq_q=260 \
+--kernel fwd_d256_bf16_causal_m128n64_s4_w2_fused_exact_static_p40c232
+head_dim=192 head_dim_v=128 dtype=bf16 mask=none layout=bshd heads=2 seq_q=230 seq_k=200 \
+--kernel fwd_d192_v128_bf16_none_m192n64_s4_w3_fused_lazy_static_p32c160
+head_dim=40 dtype=bf16 mask=causal layout=bshd batch=40 heads=8 seq_q=200 \
+--kernel fwd_d40_bf16_causal_m64n64_s2_w1_fused_opt_dyn_p248c248"
+
 doctor() {
     step libraries 20 sh -c "ldd $B/warploom $B/libwarploom.so $B/libwarploom-gen.so | \
         grep 'not found' && exit 1; ls -l $B/warploom"
@@ -50,7 +66,7 @@ doctor() {
     step gpu 30 nvidia-smi --query-gpu=name,driver_version,clocks.sm,power.draw --format=csv
 }
 
-# each COMMAND: runs it with a number and the words of each small problem.
+# each COMMAND LIST: runs it with a number and the words of each of its problems.
 each() {
     i=0
     while read -r problem; do
@@ -58,7 +74,7 @@ each() {
         # shellcheck disable=SC2086
         "$1" $i $problem
     done <<END
-$SMALL
+$2
 END
 }
 
@@ -104,7 +120,7 @@ sanitize_one() {
 sanitize() {
     tool=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
     grep -vE '^(#|$)' tests/gpu/racecheck.expect >"$OUT/expect"
-    for check in ${TOOLS:-memcheck initcheck synccheck racecheck}; do each sanitize_one; done
+    for check in ${TOOLS:-memcheck initcheck synccheck racecheck}; do each sanitize_one "$FORCED"; done
     rm -f "$OUT/expect"
 }
 
@@ -113,9 +129,9 @@ for part in "${@:-quick}"; do
     : >"$OUT/$log.log"
     case $part in
         doctor | sanitize) $part ;;
-        fill) each fill_one ;;
-        offline) [ -d "$OFFLINE" ] || { echo "no $OFFLINE: filled here"; each fill_one; }
-            each offline_one ;;
+        fill) each fill_one "$SMALL" ;;
+        offline) [ -d "$OFFLINE" ] || { echo "no $OFFLINE: filled here"; each fill_one "$SMALL"; }
+            each offline_one "$SMALL" ;;
         quick) step quick 280 python3 tests/gpu/check.py --quick $EXTRA ;;
         full) step full 570 python3 tests/gpu/check.py --table $EXTRA ;;
         knobs) step knobs 570 python3 tests/gpu/check.py --knobs $EXTRA ;;
