@@ -98,7 +98,10 @@ void wl_tools_spec(wl_tools *tools, const char *path) {
 static wl_status read_spec(wl_tools *tools, const char *path) {
     spec_file file = {.path = NULL};
     wl_status status = wl_file_read(path, SPEC_LIMIT, &file.text);
-    if (status) return status;
+    if (status) {
+        wl_buf_free(&file.text);
+        return status;
+    }
     file.path = wl_copy(path);
     tools->spec = wl_grow(tools->spec, (tools->n_specs + 1) * sizeof file);
     tools->spec[tools->n_specs++] = file;

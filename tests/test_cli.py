@@ -121,8 +121,8 @@ ROWS = [
     Row(["list", ""], 2, say("problem: head_dim is missing: elements of a query and key row")),
 
     # names
-    Row("emit {NAME}", 0, out=re.compile(r"\A// {NAME}: .*__global__", re.S)),
-    Row("emit {P}", 0, out=re.compile(r"\A// {NAME}: ")),
+    Row("emit {NAME}", 0, out=re.compile(r"\A// {NAME}\n.*__global__", re.S)),
+    Row("emit {P}", 0, out=re.compile(r"\A// {NAME}\n")),
     Row("emit nope", 2, say("nope: no kernel's name: it begins with fwd and a '_'")),
     Row("emit {NAME}9", 2, re.compile(r"warploom: {NAME}9: ")),
     Row(["emit", "fwd_" * 10000], 2, re.compile(r"warploom: fwd_fwd_")),
