@@ -224,6 +224,7 @@ __device__ __forceinline__ void consume(Smem &s, const fwd_params &p, const Tens
 
     for (u32 turn = 0;; turn++) {
         const int index = __shfl_sync(full_warp, receive(s.items, turn), 0);
+        __syncwarp(); // lane 0 speaks for the reads of all: a shuffle orders no memory
         mbarrier_arrive_by(lane == 0, &s.items.empty[turn & 1]);
         if (index >= items)
             break;
