@@ -307,15 +307,19 @@ static wl_status make_entry(wl_context *ctx, const call *c, const char *file, co
     return status;
 }
 
+/* First in its list: of two entries with one key the newer is found. Under the lock. */
+static void add(wl_context *ctx, entry *e) {
+    _Atomic(wl_node *) *head = &ctx->table[bucket_of(&e->key)];
+    e->node.next = atomic_load(head);
+    atomic_store_explicit(head, &e->node, memory_order_release);
+}
+
 static wl_status find_or_make(wl_context *ctx, const call *c, entry **out) {
     if ((*out = find(ctx, &c->key))) return WL_OK;
     wl_status status = WL_OK;
     pthread_mutex_lock(&ctx->lock);
-    if (!(*out = find(ctx, &c->key)) && !(status = make_entry(ctx, c, NULL, NULL, out))) {
-        _Atomic(wl_node *) *head = &ctx->table[bucket_of(&c->key)];
-        (*out)->node.next = atomic_load(head);
-        atomic_store_explicit(head, &(*out)->node, memory_order_release);
-    }
+    if (!(*out = find(ctx, &c->key)) && !(status = make_entry(ctx, c, NULL, NULL, out)))
+        add(ctx, *out);
     pthread_mutex_unlock(&ctx->lock);
     return status;
 }
@@ -421,8 +425,8 @@ wl_status wl_prepare(wl_context *ctx, const wl_forward_args *args) {
     return end(ctx, old, status);
 }
 
-wl_status wl_context_forward_source(wl_context *ctx, const wl_forward_args *args, const char *file,
-                                    const char *text) {
+wl_status wl_context_use_source(wl_context *ctx, const wl_forward_args *args, const char *file,
+                                const char *text) {
     call c;
     entry *e = NULL;
     CUcontext old;
@@ -430,10 +434,9 @@ wl_status wl_context_forward_source(wl_context *ctx, const wl_forward_args *args
     if (!status) {
         pthread_mutex_lock(&ctx->lock);
         status = make_entry(ctx, &c, file, text, &e);
+        if (!status) add(ctx, e);
         pthread_mutex_unlock(&ctx->lock);
     }
-    if (!status) status = launch_all(ctx, &c, e);
-    free(e);
     return end(ctx, old, status);
 }
 

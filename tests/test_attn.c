@@ -489,14 +489,18 @@ TEST(a_hand_edited_source_is_launched) {
     static const char text[] = "extern \"C\" __global__ void fwd_mine() {}";
     open_context(&(wl_options){.size = sizeof(wl_options), .log = take_log, .log_user = logged});
     wl_forward_args a = usual();
-    CHECK_INT(wl_context_forward_source(ctx, &a, "fwd_mine.cu", text), WL_OK);
+    CHECK_INT(wl_forward(ctx, &a), WL_OK); /* what was chosen before gives way */
+    CHECK_INT(wl_context_use_source(ctx, &a, "fwd_mine.cu", text), WL_OK);
+    setenv("FAKE_GEN_FAIL", "launch", 1); /* one question for all launches */
+    for (int i = 0; i < 3; i++) CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    unsetenv("FAKE_GEN_FAIL");
     CHECK_STR(last()->name, "fwd_mine");
     CHECK(wl_context_driver(ctx) == driver);
     CHECK(wl_context_tools(ctx) != NULL);
     CHECK_STR(wl_context_device(ctx)->arch, "sm_90a");
-    CHECK_INT(wl_context_forward_source(ctx, &a, "fwd_mine.cu", "int x;"), WL_EINVAL);
+    CHECK_INT(wl_context_use_source(ctx, &a, "fwd_mine.cu", "int x;"), WL_EINVAL);
     a.scale = -1;
-    CHECK_INT(wl_context_forward_source(ctx, &a, "fwd_mine.cu", text), WL_EINVAL);
+    CHECK_INT(wl_context_use_source(ctx, &a, "fwd_mine.cu", text), WL_EINVAL);
     close_context();
 }
 
