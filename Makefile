@@ -7,7 +7,7 @@ PYTHON ?= python3
 OPT ?= -O2 -g
 LUA_INC ?= /usr/include/lua5.4
 # The most lines that gen/, templates/ and runtime/ may have together; a commit that raises it says why.
-SIZE_LIMIT = 6000
+SIZE_LIMIT = 9400
 
 WARN = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Werror
 override CFLAGS := -std=c17 -D_GNU_SOURCE= $(OPT) $(WARN) -fvisibility=hidden -fPIC -pthread \
