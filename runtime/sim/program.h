@@ -1,0 +1,114 @@
+/* program.h - a kernel as the machine runs it: decoded instructions on numbered register slots.
+   SPDX-License-Identifier: BSD-3-Clause */
+#ifndef WL_SIM_PROGRAM_H
+#define WL_SIM_PROGRAM_H
+
+#include "sim.h"
+
+/* A slot is one register of a warp: 32 lanes of 32 bits. A 64-bit register takes two neighbouring
+   slots, seen as 32 lanes of 64 bits. A predicate is a slot of 0 or ~0. A 16-bit register is a slot
+   whose upper halves are 0. An operand < 0 is a constant: ~operand is a slot of the constant pool
+   (the same value in every lane). Slots are reused: lifetimes by liveness, so a result may share its
+   slot with a source of the same instruction; registers named by a wgmma keep theirs (pinned). */
+#define SIM_LANES 32
+#define SIM_NONE INT32_MIN /* no operand, no guard, `_` */
+
+/* One row per PTX form. operands: a letter each, results first: i 32 bits, l 64 bits, h 16 bits,
+   p predicate; "" means that ptx.c has a reader of its own for them. */
+typedef struct {
+    const char *name;     /* as in the PTX, e.g. "add.s32"; wgmma and mma: the name up to the shape */
+    uint16_t op;          /* SIM_OP_…: several forms share one meaning */
+    const char *operands;
+    uint8_t results;
+    bool synchronises;
+    const char *section;  /* of the PTX ISA */
+} sim_form;
+extern const sim_form sim_forms[];
+extern const int sim_n_forms;
+
+/* forms.def holds X(name, OP, operands, results, synchronises, section). */
+enum {
+    SIM_OP_NONE,
+#define OP(op) SIM_OP_##op,
+#include "ops.def"
+#undef OP
+    SIM_OPS
+};
+
+typedef enum { SIM_F16, SIM_BF16, SIM_E4M3, SIM_E5M2, SIM_F32, SIM_TF32 } sim_element;
+
+/* wgmma.mma_async and mma.sync. Lists in the instruction: d registers, then a registers (if in
+   registers), then b registers (mma.sync only), then c registers (mma.sync only). */
+typedef struct {
+    uint16_t m, n, k;
+    uint8_t a_type, b_type, d_type; /* sim_element */
+    bool a_registers;
+    bool transpose_a, transpose_b; /* MN-major in shared memory */
+    int8_t scale_a, scale_b;       /* 1 or -1 */
+} sim_mma;
+
+typedef struct {
+    uint16_t form, op;
+    uint8_t results, operands;
+    bool negated;          /* guard is @!p */
+    int32_t guard;         /* slot or SIM_NONE */
+    int32_t operand[8];    /* results first */
+    int64_t immediate;     /* address offset; parameter offset; special register; … as the op says */
+    const int32_t *list;   /* registers beyond operand[]: vectors, coordinates, wgmma */
+    uint16_t n_list;
+    uint16_t width;        /* bytes of one element of a load, store or atomic; vector = n_list */
+    uint32_t target;       /* of a branch: index of an instruction */
+    uint32_t flags;        /* SIM_FLAG_… */
+    int32_t ptx_line, source_line;
+    sim_mma mma;
+    bool touches_wgmma;    /* an operand is a register that some wgmma names */
+} sim_insn;
+
+enum {
+    SIM_FLAG_UNIFORM = 1,     /* bra.uni */
+    SIM_FLAG_MULTICAST = 2,   /* operand: 16-bit mask follows */
+    SIM_FLAG_CACHE_HINT = 4,  /* 64-bit policy, ignored */
+    SIM_FLAG_CLUSTER = 8,     /* shared::cluster address */
+    SIM_FLAG_TRANSPOSE = 16,  /* ldmatrix, stmatrix .trans */
+    SIM_FLAG_READ = 32,       /* bulk wait_group.read */
+    SIM_FLAG_ACQUIRE = 64, SIM_FLAG_RELEASE = 128,
+    SIM_FLAG_SCOPE_GPU = 256, SIM_FLAG_SCOPE_CLUSTER = 512,
+    SIM_FLAG_FTZ = 1024, SIM_FLAG_SAT = 2048,
+};
+
+/* Special registers that a program reads have slots which the machine fills at a warp's start. */
+enum {
+    SIM_TID_X, SIM_TID_Y, SIM_TID_Z, SIM_NTID_X, SIM_NTID_Y, SIM_NTID_Z,
+    SIM_CTAID_X, SIM_CTAID_Y, SIM_CTAID_Z, SIM_NCTAID_X, SIM_NCTAID_Y, SIM_NCTAID_Z,
+    SIM_LANEID, SIM_WARPID, SIM_SMID, SIM_CLUSTER_CTARANK, SIM_CLUSTER_NCTARANK,
+    SIM_CLUSTERID_X, SIM_NCLUSTERID_X, SIM_CLUSTER_CTAID_X, SIM_CLUSTER_NCTAID_X,
+    SIM_LANEMASK_LT, SIM_DYNAMIC_SMEM_SIZE,
+    SIM_SHARED_BASE, /* address of the block's shared memory: addresses of variables are this + offset */
+    SIM_SPECIALS
+};
+
+/* The address of the parameter block, as generic address; parameter i is at this + its offset. */
+#define SIM_PARAM_BASE 0x7000000000000000u
+/* Shared addresses of a block begin here (0 faults); bits 24.. hold its rank in the cluster. */
+#define SIM_SHARED_START 1024u
+
+struct sim_program {
+    const char *name; /* of the entry */
+    const sim_insn *insn;
+    int n_insns;
+    const uint32_t *constants; /* [n_constants][32], 64-byte aligned */
+    int n_constants, n_slots;
+    int special[SIM_SPECIALS]; /* slot, or SIM_NONE when not read */
+    const uint8_t *pinned;     /* [n_slots]: 1 for registers that a wgmma names */
+    uint32_t static_shared, shared_align; /* dynamic shared memory follows, aligned */
+    int n_params;
+    const uint32_t *param_offset, *param_size;
+    uint32_t params_size;
+    uint32_t max_threads;      /* of .maxntid or .reqntid; 0: not given */
+    uint32_t required[3];      /* .reqntid; 0: not given */
+    uint32_t cluster[3];       /* .reqnctapercluster; 0: not given */
+    uint32_t max_registers;    /* .maxnreg; 0: not given */
+    uint32_t min_blocks;       /* .minnctapersm; 0 */
+};
+
+#endif

@@ -1,0 +1,47 @@
+/* tmap.h - tensor maps of our own: encoding with the driver's constraints, and the walk of a box.
+   SPDX-License-Identifier: BSD-3-Clause */
+#ifndef WL_SIM_TMAP_H
+#define WL_SIM_TMAP_H
+
+#include "base.h"
+
+/* What lies in the 128 bytes of a CUtensorMap here. */
+typedef struct {
+    uint32_t magic;
+    uint8_t rank, type, interleave, swizzle, fill, element_bytes; /* enumerators of cuda.h */
+    uint64_t address;
+    uint64_t dims[5];    /* elements, innermost first; up to 2^32 */
+    uint64_t strides[4]; /* bytes, of dims 1..rank-1; kept so that all fits in 128 bytes */
+    uint16_t box[5];
+    uint8_t element_strides[5];
+} tmap;
+_Static_assert(sizeof(tmap) <= 128, "a CUtensorMap has 128 bytes");
+
+/* As cuTensorMapEncodeTiled; EINVAL names argument, rule and value, for each rule of the driver API's
+   documentation (ranks, alignments, ranges, box bytes against the swizzle's span, interleave). */
+wl_status tmap_encode(tmap *out, int type, uint32_t rank, uint64_t address, const uint64_t *dims,
+                      const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides,
+                      int interleave, int swizzle, int promotion, int fill);
+/* False when the bytes are no map that tmap_encode made. */
+bool tmap_valid(const tmap *map);
+/* Bytes of a whole box in shared memory: what a load counts, inside the tensor or not. */
+uint32_t tmap_box_bytes(const tmap *map);
+/* Alignment that the shared address must have (128; 1024, 512, 256 B pattern of the swizzles is the
+   program's affair and only changes which bytes go where). */
+uint32_t tmap_shared_align(const tmap *map);
+
+/* One run of a box: `bytes` bytes (at most 16, swizzle unit) at shared address `shared` (absolute, the
+   swizzle applied), from or to global address `global`, 0 when outside the tensor. */
+typedef struct {
+    uint32_t shared, bytes;
+    uint64_t global;
+} tmap_run;
+/* Calls visit for each run of the box at `at` (element coordinates, innermost first) when it stands
+   at shared address `base`. Contiguous runs may be merged up to 128 bytes when not swizzled apart. */
+void tmap_walk(const tmap *map, uint32_t base, const int32_t *at,
+               void (*visit)(void *user, const tmap_run *run), void *user);
+/* The swizzle of an absolute shared address: XOR of address bits 4-6 with bits 7-9 (128 B), of 4-5
+   with 7-8 (64 B), of 4 with 7 (32 B); mode as cuda.h's CUtensorMapSwizzle (0 none, 1 32, 2 64, 3 128). */
+uint32_t tmap_swizzle(int mode, uint32_t address);
+
+#endif
