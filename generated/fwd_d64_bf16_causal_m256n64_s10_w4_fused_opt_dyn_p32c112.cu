@@ -110,7 +110,6 @@ __device__ __forceinline__ void load_queries(Smem &s, const fwd_params &p, const
     u32 parity = 1;
     for (u32 turn = 0;; turn++) {
         const int index = receive(s.items, turn);
-        mbarrier_arrive(&s.items.empty[turn & 1]);
         if (index >= items)
             break;
         const Item item = decode(p, index);
@@ -223,9 +222,10 @@ __device__ __forceinline__ void consume(Smem &s, const fwd_params &p, const Tens
         named_arrive(1 + (group + 1) % consumers, 256);
 
     for (u32 turn = 0;; turn++) {
-        const int index = __shfl_sync(full_warp, receive(s.items, turn), 0);
-        __syncwarp(); // lane 0 speaks for the reads of all: a shuffle orders no memory
-        mbarrier_arrive_by(lane == 0, &s.items.empty[turn & 1]);
+        int index = 0;
+        if (lane == 0) // reads for its warp, so that its arrival covers every read
+            index = receive(s.items, turn);
+        index = __shfl_sync(full_warp, index, 0);
         if (index >= items)
             break;
         const Item item = decode(p, index);

@@ -28,11 +28,13 @@ __device__ __forceinline__ void hand_out(Handout &h, u32 turn, int item)
     mbarrier_arrive(&h.full[place]);
 }
 
-/* The caller then arrives at empty[turn & 1]. */
+/* One thread of each reader. */
 __device__ __forceinline__ int receive(Handout &h, u32 turn)
 {
     mbarrier_wait(&h.full[turn & 1], turn / 2 % 2);
-    return h.item[turn & 1];
+    const int item = h.item[turn & 1];
+    mbarrier_arrive(&h.empty[turn & 1]);
+    return item;
 }
 
 /* The next item of a launch that counts in work[0]. */
