@@ -13,12 +13,11 @@
 #define SIM_LANES 32
 #define SIM_NONE INT32_MIN /* no operand, no guard, `_` */
 
-/* One row per PTX form. operands: a letter each, results first: i 32 bits, l 64 bits, h 16 bits,
-   p predicate; "" means that ptx.c has a reader of its own for them. */
+/* One row per PTX form; forms.def tells how names and operands are written. */
 typedef struct {
-    const char *name;     /* as in the PTX, e.g. "add.s32"; wgmma and mma: the name up to the shape */
+    const char *name;     /* a pattern of the PTX opcode, e.g. "add{.u32|.s32}" */
     uint16_t op;          /* SIM_OP_…: several forms share one meaning */
-    const char *operands;
+    const char *operands; /* "": ptx.c has a reader of its own, or there are none */
     uint8_t results;
     bool synchronises;
     const char *section;  /* of the PTX ISA */
@@ -26,7 +25,7 @@ typedef struct {
 extern const sim_form sim_forms[];
 extern const int sim_n_forms;
 
-/* forms.def holds X(name, OP, operands, results, synchronises, section). */
+/* ops.def says what each does and which operands it has. */
 enum {
     SIM_OP_NONE,
 #define OP(op) SIM_OP_##op,
@@ -36,6 +35,18 @@ enum {
 };
 
 typedef enum { SIM_F16, SIM_BF16, SIM_E4M3, SIM_E5M2, SIM_F32, SIM_TF32 } sim_element;
+
+/* Of setp: NONE, AND, OR, XOR; of atom, red and reducing copies: all but NONE. */
+typedef enum {
+    SIM_RED_NONE, SIM_RED_ADD, SIM_RED_MIN, SIM_RED_MAX, SIM_RED_INC, SIM_RED_DEC,
+    SIM_RED_AND, SIM_RED_OR, SIM_RED_XOR, SIM_RED_EXCH, SIM_RED_CAS
+} sim_reduction;
+/* The type that an opcode ends with. */
+typedef enum {
+    SIM_TYPE_NONE, SIM_TYPE_B, SIM_TYPE_U, SIM_TYPE_S, SIM_TYPE_F32, SIM_TYPE_F64,
+    SIM_TYPE_F16, SIM_TYPE_BF16, SIM_TYPE_F16X2, SIM_TYPE_BF16X2
+} sim_type;
+typedef enum { SIM_ROUND_NONE, SIM_ROUND_NEAREST, SIM_ROUND_ZERO, SIM_ROUND_DOWN, SIM_ROUND_UP } sim_round;
 
 /* wgmma.mma_async and mma.sync. Lists in the instruction: d registers, then a registers (if in
    registers), then b registers (mma.sync only), then c registers (mma.sync only). */
@@ -53,27 +64,37 @@ typedef struct {
     bool negated;          /* guard is @!p */
     int32_t guard;         /* slot or SIM_NONE */
     int32_t operand[8];    /* results first */
-    int64_t immediate;     /* address offset; parameter offset; special register; … as the op says */
-    const int32_t *list;   /* registers beyond operand[]: vectors, coordinates, wgmma */
+    char kind[8];          /* of operand[]: i, l, h, p (forms.def); a list's: see register_bytes */
+    int64_t immediate;     /* offset of the first address; else as the op says */
+    const int32_t *list;   /* registers beyond operand[]: vectors, coordinates, wgmma; `_`: SIM_NONE */
     uint16_t n_list;
-    uint16_t width;        /* bytes of one element of a load, store or atomic; vector = n_list */
+    uint16_t list_results; /* how many of the list, from the first, are results */
+    uint8_t register_bytes; /* of a register in the list: 2, 4, 8 */
+    uint8_t width;         /* bytes of one element of a load, store, atomic or reduction; of cp.async */
+    uint8_t type, reduction, rounding; /* sim_type, sim_reduction, sim_round */
     uint32_t target;       /* of a branch: index of an instruction */
     uint32_t flags;        /* SIM_FLAG_… */
     int32_t ptx_line, source_line;
+    const char *opcode;    /* as written, without operands */
     sim_mma mma;
     bool touches_wgmma;    /* an operand is a register that some wgmma names */
 } sim_insn;
 
 enum {
     SIM_FLAG_UNIFORM = 1,     /* bra.uni */
-    SIM_FLAG_MULTICAST = 2,   /* operand: 16-bit mask follows */
-    SIM_FLAG_CACHE_HINT = 4,  /* 64-bit policy, ignored */
+    SIM_FLAG_MULTICAST = 2,   /* there is a 16-bit mask */
+    SIM_FLAG_CACHE_HINT = 4,  /* there is a 64-bit policy, to be ignored */
     SIM_FLAG_CLUSTER = 8,     /* shared::cluster address */
     SIM_FLAG_TRANSPOSE = 16,  /* ldmatrix, stmatrix .trans */
     SIM_FLAG_READ = 32,       /* bulk wait_group.read */
     SIM_FLAG_ACQUIRE = 64, SIM_FLAG_RELEASE = 128,
-    SIM_FLAG_SCOPE_GPU = 256, SIM_FLAG_SCOPE_CLUSTER = 512,
+    SIM_FLAG_SCOPE_GPU = 256, SIM_FLAG_SCOPE_CLUSTER = 512, /* gpu: also sys; neither: the block */
     SIM_FLAG_FTZ = 1024, SIM_FLAG_SAT = 2048,
+    SIM_FLAG_SIGNED = 4096,   /* a load that sign-extends */
+    SIM_FLAG_NEGATE = 8192,   /* the source predicate is written !p */
+    SIM_FLAG_STRONG = 16384,  /* relaxed, acquire, release, volatile: no race with its like */
+    SIM_FLAG_NAN = 32768, SIM_FLAG_RELU = 65536, SIM_FLAG_NOINC = 131072,
+    SIM_FLAG_SC = 262144,     /* fence.sc */
 };
 
 /* Special registers that a program reads have slots which the machine fills at a warp's start. */
@@ -81,13 +102,18 @@ enum {
     SIM_TID_X, SIM_TID_Y, SIM_TID_Z, SIM_NTID_X, SIM_NTID_Y, SIM_NTID_Z,
     SIM_CTAID_X, SIM_CTAID_Y, SIM_CTAID_Z, SIM_NCTAID_X, SIM_NCTAID_Y, SIM_NCTAID_Z,
     SIM_LANEID, SIM_WARPID, SIM_SMID, SIM_CLUSTER_CTARANK, SIM_CLUSTER_NCTARANK,
-    SIM_CLUSTERID_X, SIM_NCLUSTERID_X, SIM_CLUSTER_CTAID_X, SIM_CLUSTER_NCTAID_X,
-    SIM_LANEMASK_LT, SIM_DYNAMIC_SMEM_SIZE,
+    SIM_CLUSTERID_X, SIM_CLUSTERID_Y, SIM_CLUSTERID_Z,
+    SIM_NCLUSTERID_X, SIM_NCLUSTERID_Y, SIM_NCLUSTERID_Z,
+    SIM_CLUSTER_CTAID_X, SIM_CLUSTER_CTAID_Y, SIM_CLUSTER_CTAID_Z,
+    SIM_CLUSTER_NCTAID_X, SIM_CLUSTER_NCTAID_Y, SIM_CLUSTER_NCTAID_Z,
+    SIM_NWARPID, SIM_NSMID, SIM_LANEMASK_EQ, SIM_LANEMASK_LE, SIM_LANEMASK_LT, SIM_LANEMASK_GE,
+    SIM_LANEMASK_GT, SIM_DYNAMIC_SMEM_SIZE, SIM_TOTAL_SMEM_SIZE,
     SIM_SHARED_BASE, /* address of the block's shared memory: addresses of variables are this + offset */
     SIM_SPECIALS
 };
 
-/* The address of the parameter block, as generic address; parameter i is at this + its offset. */
+/* The address of the parameter block, as generic address; parameter i is at this + its offset: what an
+   address of ld.param without a register has in its immediate. */
 #define SIM_PARAM_BASE 0x7000000000000000u
 /* Shared addresses of a block begin here (0 faults); bits 24.. hold its rank in the cluster. */
 #define SIM_SHARED_START 1024u
