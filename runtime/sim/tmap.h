@@ -24,20 +24,24 @@ wl_status tmap_encode(tmap *out, int type, uint32_t rank, uint64_t address, cons
                       int interleave, int swizzle, int promotion, int fill);
 /* False when the bytes are no map that tmap_encode made. */
 bool tmap_valid(const tmap *map);
-/* Bytes of a whole box in shared memory: what a load counts, inside the tensor or not. */
+/* Bytes of a whole box in shared memory: what a load counts, inside the tensor or not. UINT32_MAX
+   for more than that; a caller makes sure that the box fits before he walks it. */
 uint32_t tmap_box_bytes(const tmap *map);
 /* Alignment that the shared address must have (128; 1024, 512, 256 B pattern of the swizzles is the
    program's affair and only changes which bytes go where). */
 uint32_t tmap_shared_align(const tmap *map);
+/* What a load writes outside the tensor: zeros, or NaN of all ones but the sign. */
+void tmap_fill(const tmap *map, void *to, uint32_t bytes);
 
-/* One run of a box: `bytes` bytes (at most 16, swizzle unit) at shared address `shared` (absolute, the
-   swizzle applied), from or to global address `global`, 0 when outside the tensor. */
+/* One run of a box: `bytes` bytes at shared address `shared` (absolute, the swizzle applied), from or
+   to global address `global`, 0 when outside the tensor. It crosses no multiple of 128 in shared
+   memory and begins and ends between elements. */
 typedef struct {
     uint32_t shared, bytes;
     uint64_t global;
 } tmap_run;
 /* Calls visit for each run of the box at `at` (element coordinates, innermost first) when it stands
-   at shared address `base`. Contiguous runs may be merged up to 128 bytes when not swizzled apart. */
+   at shared address `base` (aligned), in the order of the box. */
 void tmap_walk(const tmap *map, uint32_t base, const int32_t *at,
                void (*visit)(void *user, const tmap_run *run), void *user);
 /* The swizzle of an absolute shared address: XOR of address bits 4-6 with bits 7-9 (128 B), of 4-5
