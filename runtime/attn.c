@@ -316,6 +316,9 @@ static void add(wl_context *ctx, entry *e) {
 
 static wl_status find_or_make(wl_context *ctx, const call *c, entry **out) {
     if ((*out = find(ctx, &c->key))) return WL_OK;
+    if (wl_context_capturing(ctx, c->args->stream))
+        return fail(WL_EINVAL, "stream is being captured, and this call's kernel is not loaded yet: "
+                               "call wl_prepare before the capture");
     wl_status status = WL_OK;
     pthread_mutex_lock(&ctx->lock);
     if (!(*out = find(ctx, &c->key)) && !(status = make_entry(ctx, c, NULL, NULL, out)))
@@ -384,7 +387,9 @@ static wl_status launch(const wl_context *ctx, const call *c, const entry *e, in
 
 static wl_status launch_all(wl_context *ctx, call *c, const entry *e) {
     wl_status status = WL_OK;
-    if (e->launch.scratch) c->work = (int *)(uintptr_t)wl_context_scratch(ctx);
+    CUdeviceptr scratch = 0;
+    if (e->launch.scratch) status = wl_context_scratch(ctx, c->args->stream, &scratch);
+    c->work = (int *)(uintptr_t)scratch;
     for (int i = 0; i < e->launch.n_kernels && !status; i++) status = launch(ctx, c, e, i);
     return status;
 }

@@ -5,7 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLOTS 4096 /* of scratch: as many launches may be in flight before one is used again */
+/* Slots of scratch: so many launches may be in flight before one is used again, and so many may be
+   captured into graphs, whose slots are theirs for good. */
+#define SLOTS 4096
+#define CAPTURED_SLOTS 4096
 
 static wl_status check(const wl_driver *driver, CUresult result, const char *what) {
     return result ? wl_driver_fail(driver, result, what) : WL_OK;
@@ -37,7 +40,7 @@ static wl_status find_device(wl_context *ctx) {
 
 static wl_status make_pool(wl_context *ctx) {
     const wl_driver *d = ctx->driver;
-    size_t bytes = SLOTS * WL_MAX_SCRATCH;
+    size_t bytes = (SLOTS + CAPTURED_SLOTS) * WL_MAX_SCRATCH;
     CUcontext old = wl_context_enter(ctx);
     wl_status status = check(d, d->cuMemAlloc_v2(&ctx->pool, bytes), "cuMemAlloc");
     if (!status) status = check(d, d->cuMemsetD8_v2(ctx->pool, 0, bytes), "cuMemsetD8");
@@ -102,10 +105,24 @@ wl_status wl_context_owns(wl_context *ctx, const char *name, const void *data) {
     return WL_OK;
 }
 
-/* Slots go round: the launch that had this one is SLOTS calls ago, long done. */
-CUdeviceptr wl_context_scratch(wl_context *ctx) {
-    unsigned slot = atomic_fetch_add_explicit(&ctx->next_slot, 1, memory_order_relaxed);
-    return ctx->pool + slot % SLOTS * WL_MAX_SCRATCH;
+bool wl_context_capturing(const wl_context *ctx, void *stream) {
+    int status = 0;
+    return !ctx->driver->cuStreamIsCapturing(stream, &status) && status;
+}
+
+/* Slots go round: the launch that had this one is SLOTS calls ago, long done. A graph may replay its
+   launches at any time, so what it captured goes to no other. */
+wl_status wl_context_scratch(wl_context *ctx, void *stream, CUdeviceptr *out) {
+    bool captured = wl_context_capturing(ctx, stream);
+    atomic_uint *next = captured ? &ctx->next_captured : &ctx->next_slot;
+    unsigned slot = atomic_fetch_add_explicit(next, 1, memory_order_relaxed);
+    if (captured && slot >= CAPTURED_SLOTS)
+        return fail(WL_EFAIL,
+                    "stream: %d launches of this context are captured into graphs already, each with "
+                    "scratch of its own: open another context for more",
+                    CAPTURED_SLOTS);
+    *out = ctx->pool + (captured ? SLOTS + slot : slot % SLOTS) * WL_MAX_SCRATCH;
+    return WL_OK;
 }
 
 /* Each line of a text is a message. */

@@ -24,7 +24,7 @@ struct wl_context {
     CUcontext cuda;
     bool primary; /* we retained the device's primary context */
     CUdeviceptr pool;
-    atomic_uint next_slot;
+    atomic_uint next_slot, next_captured;
     atomic_uintptr_t seen[WL_SEEN];
     _Atomic(wl_node *) table[WL_BUCKETS];
     pthread_mutex_t lock; /* tools, loader, table: one thread makes a kernel, others wait */
@@ -40,8 +40,11 @@ CUcontext wl_context_enter(const wl_context *ctx);
 void wl_context_leave(const wl_context *ctx, CUcontext old);
 /* EINVAL unless the address is memory of the context's device. */
 wl_status wl_context_owns(wl_context *ctx, const char *name, const void *address);
-/* WL_MAX_SCRATCH zeroed bytes of the device for one call, which must leave them zero. */
-CUdeviceptr wl_context_scratch(wl_context *ctx);
+/* Is work on the stream being recorded into a graph? */
+bool wl_context_capturing(const wl_context *ctx, void *stream);
+/* WL_MAX_SCRATCH zeroed bytes of the device for one call, which must leave them zero. EFAIL when too
+   many calls have been captured. */
+wl_status wl_context_scratch(wl_context *ctx, void *stream, CUdeviceptr *out);
 /* Record and loaded kernels; *layer as in wl_made. Under the lock. */
 wl_status wl_context_load(wl_context *ctx, const wl_request *request, wl_launch *launch,
                           const char **layer, CUkernel kernels[WL_MAX_KERNELS]);

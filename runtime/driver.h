@@ -49,7 +49,8 @@ typedef struct { _Alignas(64) uint64_t opaque[16]; } CUtensorMap; /* 128 bytes *
     X(cuMemcpyHtoD_v2, (CUdeviceptr to, const void *from, size_t bytes))                          \
     X(cuMemcpyDtoH_v2, (void *to, CUdeviceptr from, size_t bytes))                                \
     X(cuPointerGetAttribute, (void *value, int attribute, CUdeviceptr pointer))                   \
-    X(cuStreamSynchronize, (CUstream stream))
+    X(cuStreamSynchronize, (CUstream stream))                                                     \
+    X(cuStreamIsCapturing, (CUstream stream, int *status))
 
 typedef struct {
     void *library;

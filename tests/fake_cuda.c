@@ -335,3 +335,10 @@ CUresult cuStreamSynchronize(CUstream stream) {
     (void)stream;
     return OK;
 }
+
+CUresult cuStreamIsCapturing(CUstream stream, int *status) {
+    ENTER();
+    (void)stream;
+    *status = getenv("FAKE_CUDA_CAPTURING") != NULL;
+    return OK;
+}

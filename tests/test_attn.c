@@ -485,6 +485,32 @@ TEST(explain_compiles_nothing) {
     close_context();
 }
 
+TEST(captured_calls_keep_their_scratch) {
+    open_context(NULL);
+    wl_forward_args a = usual();
+    setenv("FAKE_CUDA_CAPTURING", "1", 1);
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL,
+               "stream is being captured, and this call's kernel is not loaded yet: call wl_prepare "
+               "before the capture");
+    unsetenv("FAKE_CUDA_CAPTURING");
+    CHECK_INT(wl_prepare(ctx, &a), WL_OK);
+    setenv("FAKE_CUDA_CAPTURING", "1", 1);
+    CUdeviceptr first = 0, last_one = 0, other = 0;
+    CHECK_INT(wl_context_scratch(ctx, NULL, &first), WL_OK);
+    for (int i = 1; i < 4095; i++) CHECK_INT(wl_context_scratch(ctx, NULL, &last_one), WL_OK);
+    CHECK_INT(last_one - first, 4094 * WL_MAX_SCRATCH);
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EFAIL,
+               "stream: 4096 launches of this context are captured into graphs already, each with "
+               "scratch of its own: open another context for more");
+    unsetenv("FAKE_CUDA_CAPTURING");
+    for (int i = 0; i < 5000; i++) {
+        CHECK_INT(wl_context_scratch(ctx, NULL, &other), WL_OK);
+        CHECK(other < first); /* never one of a graph */
+    }
+    close_context();
+}
+
 TEST(a_hand_edited_source_is_launched) {
     static const char text[] = "extern \"C\" __global__ void fwd_mine() {}";
     open_context(&(wl_options){.size = sizeof(wl_options), .log = take_log, .log_user = logged});

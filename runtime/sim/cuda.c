@@ -368,6 +368,13 @@ CUresult cuStreamSynchronize(CUstream stream) {
     return cuCtxSynchronize();
 }
 
+/* No graphs here. */
+CUresult cuStreamIsCapturing(CUstream stream, int *status) {
+    (void)stream;
+    *status = 0;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
     (void)stream, (void)event, (void)flags;
     return CUDA_SUCCESS;

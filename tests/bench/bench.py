@@ -218,9 +218,11 @@ def call_costs():
 
 
 def commit():
-    done = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short=12", "HEAD"], text=True,
-                          capture_output=True)
-    return done.stdout.strip() or "unknown"
+    """The commit, and a + when the tree is not quite that."""
+    def git(*words):
+        return subprocess.run(["git", "-C", ROOT, *words], text=True, capture_output=True).stdout
+    return (git("rev-parse", "--short=12", "HEAD").strip() or "unknown") + (
+        "+" if git("status", "--porcelain", "-uno", "gen", "templates", "runtime", "specs") else "")
 
 
 def own_command(argv):

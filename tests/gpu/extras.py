@@ -33,8 +33,12 @@ def streams():
             in zip(cases, tensors, want) if not (torch.equal(t.o, o) and torch.equal(t.lse, lse))]
 
 
+UNPREPARED = "fwd_d128_bf16_none_m128n64_s7_w2_fused_exact_static_p32c232"
+
+
 def graph():
-    """A prepared call can be captured, and the graph replayed."""
+    """A prepared call can be captured, and the graph replayed, beside so many other launches that each
+    place of the scheduler's scratch is used again; what is not prepared is refused."""
     case = Case(128, 128, "bf16", "causal", "bshd", 2, 4, 4, 700, 700)
     t = Tensors(case)
     call(t, case)
@@ -42,13 +46,26 @@ def graph():
     want, g = t.o.clone(), torch.cuda.CUDAGraph()
     with torch.cuda.graph(g):
         call(t, case)
-    lines = []
+    lines, other = [], Tensors(Case(64, 64, "bf16", "none", "bshd", 1, 1, 1, 64, 64))
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):  # whose stream the plan keeps
+        again = warploom.forward_plan(other.q, other.k, other.v, out=other.o, lse=other.lse)
     for _ in range(3):
         t.poison()
+        torch.cuda.synchronize()
+        for _ in range(2000):
+            again()
         g.replay()
         torch.cuda.synchronize()
         if not torch.equal(t.o, want):
             lines = ["a replay gives other bits"]
+    try:
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            warploom.forward(t.q, t.k, t.v, scale=0.5, kernel=UNPREPARED)
+        lines.append("a capture compiles")
+    except warploom.Error as e:
+        if "wl_prepare" not in str(e):
+            lines.append(f"an unprepared capture says: {e}")
     return lines
 
 
