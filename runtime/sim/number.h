@@ -1,8 +1,8 @@
 /* number.h - the approximate functions, for one lane and for the 32 lanes of a register slot.
    SPDX-License-Identifier: BSD-3-Clause
 
-   Written with plain multiplications and additions of vectors: the same bits on every host, whatever
-   the flags that the includer is compiled with, as long as nothing is contracted (-std=c17). */
+   Written with plain multiplications and additions of vectors: the same bits on every host and for
+   every target of the includer (avx2 is the fastest), if nothing is contracted (-std=c17). */
 #ifndef WL_SIM_NUMBER_H
 #define WL_SIM_NUMBER_H
 
@@ -74,7 +74,8 @@ static inline void num_code_eight(uint32_t *d, const float *s, num_format to) {
     memcpy(&x, s, sizeof x);
     u8 a = (u8)x & 0x7fffffffu, negative = (u8)((num_i8)x < 0), nan = (u8)(x != x);
     int drop = 23 - to.mantissa;
-    u8 code = (a - ((uint32_t)(127 - to.bias) << 23) + (1u << (drop - 1)) - 1 + (a >> drop & 1)) >> drop;
+    u8 code = a - ((uint32_t)(127 - to.bias) << 23);
+    code = (code + (1u << (drop - 1)) - 1 + (a >> drop & 1)) >> drop;
     if (to.bias != 127) {
         u8 small = (u8)(a < (uint32_t)(128 - to.bias) << 23), magic = (u8){};
         magic += (uint32_t)(151 - to.bias - to.mantissa) << 23;

@@ -17,8 +17,8 @@ float num_from_bf16(uint16_t x);
 float num_from_f16(uint16_t x);
 float num_from_e4m3(uint8_t x);
 float num_from_e5m2(uint8_t x);
-/* ex2, lg2, rcp, rsqrt, tanh .approx: within the PTX ISA's error bounds, and as near to the hardware as is
-   known; .ftz flushes subnormal inputs and outputs. Special values as in the ISA's tables. */
+/* ex2, lg2, rcp, rsqrt, tanh .approx: within the PTX ISA's error bounds; .ftz flushes subnormal
+   inputs and outputs. Special values as in the ISA's tables. Lanes at once: number.h. */
 float num_ex2(float x, bool ftz);
 float num_lg2(float x, bool ftz);
 float num_rcp(float x, bool ftz);
@@ -36,25 +36,31 @@ tensor_descriptor tensor_decode(uint64_t bits);
 /* NULL, or what is wrong with it for this operand (misaligned start, stride, mode). */
 const char *tensor_descriptor_fault(const tensor_descriptor *d, const sim_mma *mma, bool is_b);
 
-/* The byte runs (16 bytes or more, absolute shared addresses) that the operand is read from. */
+/* The byte runs (16 bytes or more, absolute shared addresses, none across a multiple of 128) that
+   the whole operand, A of all four warps, is read from. */
 void tensor_operand_runs(uint64_t descriptor, const sim_mma *mma, bool is_b,
                          void (*visit)(void *user, uint32_t address, uint32_t bytes), void *user);
 
 /* ---- products on register slots ---- */
 
-/* wgmma for one of the four warps (quarter 0-3: rows 16 quarter …). d: mma->n / 2 slots of 32 lanes
-   (f32) or n / 4 (f16 pairs), in the accumulator's register layout; a: 4 slots (registers) or NULL.
-   shared(user, address) gives the host address of 16 aligned bytes of the block's shared memory.
-   `add`: D += A B, else D = A B. Products exact, sums in fp32, k ascending. */
+/* Decoded operands, 64-byte aligned, in an order of tensor.c's own: B once for the four warps, A of
+   one. `shared` gives the host address of 16 aligned bytes of the block's shared memory. */
+#define TENSOR_B_FLOATS (32 * 256)
+#define TENSOR_A_FLOATS (32 * 64)
 typedef const void *(*tensor_shared)(void *user, uint32_t address);
-/* B decoded once for the four warps: floats [n][k]; room for 256 * 64. */
-void tensor_decode_b(uint64_t descriptor, const sim_mma *mma, tensor_shared shared, void *user, float *b);
+void tensor_decode_b(uint64_t descriptor, const sim_mma *mma, tensor_shared shared, void *user,
+                     float *b);
+/* quarter: which of the four warps, rows 16 quarter …. */
 void tensor_decode_a(uint64_t descriptor, const sim_mma *mma, int quarter, tensor_shared shared,
-                     void *user, float *a); /* [16][k] */
+                     void *user, float *a);
+/* wgmma for one of the four warps. d: mma->n / 2 slots of 32 lanes (f32) or n / 4 (f16 pairs), in
+   the accumulator's register layout; A in 4 slots a_slots, or NULL: in a. `add`: D += A B, else
+   D = A B. Products exact, sums in fp32 with one rounding for each k, ascending; short_sums: the
+   sums over an instruction's k keep 14 bits below the largest term, as fp8's are said to. */
 void tensor_wgmma(const sim_mma *mma, uint32_t *const *d, const uint32_t *const *a_slots,
                   const float *a, const float *b, bool add, bool short_sums);
 
-/* mma.sync m16n8k16 (and k8, k32 forms that forms.def lists), one warp. */
+/* mma.sync m16n8k8, k16 (16-bit types) and k16, k32 (8-bit types), one warp; d may be c. */
 void tensor_mma(const sim_mma *mma, uint32_t *const *d, const uint32_t *const *a,
                 const uint32_t *const *b, const uint32_t *const *c);
 

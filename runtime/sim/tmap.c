@@ -27,9 +27,9 @@ static wl_status check_modes(int type, int interleave, int swizzle, int promotio
         const char *name, *rule;
         int value, last;
     } modes[] = {
-        {"tensorDataType", "the types of sm_90 are 0 (UINT8) to 12 (TFLOAT32_FTZ)", type, N_TYPES - 1},
+        {"tensorDataType", "sm_90 has 0 (UINT8) to 12 (TFLOAT32_FTZ)", type, N_TYPES - 1},
         {"interleave", "only 0 (INTERLEAVE_NONE) is simulated", interleave, 0},
-        {"swizzle", "the swizzles of sm_90 are 0 (NONE) to 3 (128B)", swizzle, 3},
+        {"swizzle", "sm_90 has 0 (NONE) to 3 (128B)", swizzle, 3},
         {"l2Promotion", "0 (NONE) to 3 (256B)", promotion, 3},
         {"oobFill", "0 (zeros) or 1 (NaN)", fill, 1},
     };

@@ -1,0 +1,61 @@
+/* fragment.h - what operand.c, multiply.c and tensor.c share: elements to floats, operands as lanes
+   see them.
+   SPDX-License-Identifier: BSD-3-Clause */
+#ifndef WL_SIM_FRAGMENT_H
+#define WL_SIM_FRAGMENT_H
+
+#include <string.h>
+
+#include "tensor.h"
+
+typedef uint8_t byte8 __attribute__((vector_size(8)));
+typedef uint16_t half8 __attribute__((vector_size(16)));
+typedef uint32_t word8 __attribute__((vector_size(32)));
+typedef float float8 __attribute__((vector_size(32)));
+
+/* For loops over vectors, which no clone may contract: the same bits from all. */
+#if defined(__x86_64__)
+#define FRAGMENT_CLONES __attribute__((target_clones("avx2", "default")))
+#else
+#define FRAGMENT_CLONES
+#endif
+
+/* Eight elements, each alone in a word, to floats. Small formats are moved to fp32's place and
+   multiplied by the ratio of the biases, which also makes their subnormals right. */
+__attribute__((always_inline)) static inline void fragment_numbers(int type, const word8 *words,
+                                                                   float *to) {
+    word8 w = *words;
+    if (type == SIM_BF16) {
+        w <<= 16;
+    } else {
+        if (type == SIM_E5M2) w <<= 8;
+        uint32_t top = type == SIM_E4M3 ? 0x80 : 0x8000, special = type == SIM_E4M3 ? 0x7f : 0x7c00;
+        int shift = type == SIM_E4M3 ? 20 : 13;
+        float scale = type == SIM_E4M3 ? 0x1p120f : 0x1p112f;
+        word8 rest = w & (top - 1), beyond = (word8)(rest >= special) & 0x7f800000u;
+        w = (w & top) << (type == SIM_E4M3 ? 24 : 16);
+        w |= (word8)((float8)(rest << shift) * scale) | beyond;
+    }
+    memcpy(to, &w, sizeof w);
+}
+
+/* D += A B for one warp: a[k][half][lane], b[k][column in its order], d: n / 2 slots. */
+typedef struct {
+    uint32_t n, k;
+    const float *a, *b;
+    float *const *d;
+} fragment_product;
+typedef void fragment_multiply(const fragment_product *p);
+/* The fastest first; the last is always usable. */
+typedef struct {
+    bool (*usable)(void);
+    fragment_multiply *multiply;
+} fragment_loop;
+extern const fragment_loop fragment_loops[];
+extern const int fragment_n_loops;
+fragment_multiply *fragment_best(void);
+
+/* A of one warp, rows[k][16], as to[k][half][lane]: lane 4 g + q multiplies with row g + 8 half. */
+void fragment_spread(const float *rows, uint32_t k, float *to);
+
+#endif

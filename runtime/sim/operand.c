@@ -1,0 +1,155 @@
+/* operand.c - wgmma's operands in shared memory: descriptors, canonical layouts, decoding.
+   SPDX-License-Identifier: BSD-3-Clause
+
+   PTX ISA 9.7.15.5.1.2 gives the layouts in units of 16 bytes, "chunks". A K-major row has 32 bytes
+   of an operand in two chunks; an MN-major chunk holds eight rows of one k. */
+#include "fragment.h"
+#include "tmap.h"
+
+typedef struct {
+    tensor_descriptor d;
+    int mode;       /* of tmap_swizzle */
+    uint32_t width; /* bytes of a row of the swizzle's pattern; 16 when there is none */
+    bool mn_major;
+    uint32_t rows, k;
+} operand;
+
+tensor_descriptor tensor_decode(uint64_t bits) {
+    return (tensor_descriptor){
+        .address = (uint32_t)(bits & 0x3fff) << 4,
+        .leading = (uint32_t)(bits >> 16 & 0x3fff) << 4,
+        .stride = (uint32_t)(bits >> 32 & 0x3fff) << 4,
+        .base_offset = bits >> 49 & 7,
+        .swizzle = (uint8_t)(bits >> 62),
+    };
+}
+
+static operand open_operand(tensor_descriptor d, const sim_mma *mma, bool is_b) {
+    int mode = d.swizzle ? 4 - d.swizzle : 0;
+    return (operand){d, mode, 16u << mode, is_b ? mma->transpose_b : mma->transpose_a,
+                     is_b ? mma->n : 64, mma->k};
+}
+
+const char *tensor_descriptor_fault(const tensor_descriptor *d, const sim_mma *mma, bool is_b) {
+    operand o = open_operand(*d, mma, is_b);
+    uint32_t inside = d->address % o.width, bytes = o.mn_major ? o.rows * 2 : 32;
+    if (bytes > o.width) bytes = o.width;
+    bool stride = o.mn_major && !o.mode ? o.rows > 8 : o.mn_major || o.rows > 8;
+    bool leading = o.mn_major && o.mode ? o.rows * 2 > o.width : !o.mode;
+    if (inside + bytes > o.width) return "starts so that its rows cross the swizzle's span";
+    if (stride && !d->stride) return "has a stride byte offset of 0 though it is used";
+    if (leading && !d->leading) return "has a leading byte offset of 0 though it is used";
+    return NULL;
+}
+
+/* Bits 4-6 of an address are changed by bits 7-9, as in a tensor copy; a pattern that does not
+   begin at a multiple of itself counts its rows from the base offset. */
+static uint32_t place(const operand *o, uint32_t offset) {
+    uint32_t address = o->d.address + offset, mask = ((1u << o->mode) - 1) << 4;
+    return address ^ (((address >> 3) - ((uint32_t)o->d.base_offset << 4)) & mask);
+}
+
+/* Chunk c (0, 1) of a row of a K-major operand. */
+static uint32_t k_chunk(const operand *o, uint32_t row, uint32_t c) {
+    uint32_t step = o->mode ? 16 : o->d.leading;
+    return place(o, row % 8 * o->width + row / 8 * o->d.stride + c * step);
+}
+
+/* Chunk j (rows 8 j …) at k of an MN-major operand. */
+static uint32_t mn_chunk(const operand *o, uint32_t j, uint32_t k) {
+    const tensor_descriptor *d = &o->d;
+    if (!o->mode) return place(o, j * d->stride + k % 8 * 16 + k / 8 * d->leading);
+    uint32_t each = o->width / 16;
+    return place(o, j % each * 16 + j / each * d->leading + k % 8 * o->width + k / 8 * d->stride);
+}
+
+/* Chunks that lie together in the pattern's row make one run: the swizzle keeps their set whole
+   when it is an aligned power of two. */
+void tensor_operand_runs(uint64_t descriptor, const sim_mma *mma, bool is_b,
+                         void (*visit)(void *user, uint32_t address, uint32_t bytes), void *user) {
+    operand o = open_operand(tensor_decode(descriptor), mma, is_b);
+    uint32_t lines = o.mn_major ? o.k : o.rows, chunks = o.mn_major ? o.rows / 8 : 2;
+    uint32_t together = o.mode ? o.mn_major ? o.width / 16 : 2 : 1;
+    for (uint32_t line = 0; line < lines; line++)
+        for (uint32_t c = 0, n; c < chunks; c += n) {
+            uint32_t at = o.mn_major ? mn_chunk(&o, c, line) : k_chunk(&o, line, c);
+            n = c + together <= chunks ? together : 1;
+            if ((o.d.address & (n * 16 - 1)) != 0) n = 1;
+            visit(user, at & ~(n * 16 - 1), n * 16);
+        }
+}
+
+/* Eight rows by eight k, as they come: raw[row], into raw[k]. Each round is a perfect shuffle. */
+static inline void transpose(half8 *raw) {
+    for (int round = 0; round < 3; round++) {
+        half8 t[8];
+        for (int i = 0; i < 4; i++) {
+            t[2 * i] = __builtin_shufflevector(raw[i], raw[i + 4], 0, 8, 1, 9, 2, 10, 3, 11);
+            t[2 * i + 1] = __builtin_shufflevector(raw[i], raw[i + 4], 4, 12, 5, 13, 6, 14, 7, 15);
+        }
+        memcpy(raw, t, sizeof t);
+    }
+}
+
+static inline void store(int type, half8 raw, float *to) {
+    word8 words = __builtin_convertvector(raw, word8);
+    fragment_numbers(type, &words, to);
+}
+
+/* Rows 8 group … of a K-major operand, in the given order, to[k * pitch + place in the order]. */
+FRAGMENT_CLONES
+static void decode_k_major(const operand *o, int type, uint32_t group, const uint8_t *order,
+                           tensor_shared shared, void *user, float *to, uint32_t pitch) {
+    bool bytes = type == SIM_E4M3 || type == SIM_E5M2;
+    for (uint32_t c = 0; c < 2; c++) {
+        half8 raw[2][8];
+        for (int i = 0; i < 8; i++) {
+            const void *chunk = shared(user, k_chunk(o, group * 8 + order[i], c));
+            if (bytes) {
+                byte8 b[2];
+                memcpy(b, chunk, sizeof b);
+                raw[0][i] = __builtin_convertvector(b[0], half8);
+                raw[1][i] = __builtin_convertvector(b[1], half8);
+            } else {
+                memcpy(&raw[0][i], chunk, sizeof raw[0][i]);
+            }
+        }
+        for (int part = 0; part < (bytes ? 2 : 1); part++) {
+            transpose(raw[part]);
+            for (uint32_t k = 0; k < 8; k++, to += pitch) store(type, raw[part][k], to);
+        }
+    }
+}
+
+/* The same rows of an MN-major operand. */
+FRAGMENT_CLONES
+static void decode_mn_major(const operand *o, int type, uint32_t group, const uint8_t *order,
+                            tensor_shared shared, void *user, float *to, uint32_t pitch) {
+    half8 mask = {order[0], order[1], order[2], order[3], order[4], order[5], order[6], order[7]};
+    for (uint32_t k = 0; k < o->k; k++, to += pitch) {
+        half8 raw;
+        memcpy(&raw, shared(user, mn_chunk(o, group, k)), sizeof raw);
+        store(type, __builtin_shuffle(raw, mask), to);
+    }
+}
+
+/* Columns of B in the order of an accumulator's registers and lanes: even ones, then odd ones. */
+void tensor_decode_b(uint64_t descriptor, const sim_mma *mma, tensor_shared shared, void *user,
+                     float *b) {
+    static const uint8_t order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+    operand o = open_operand(tensor_decode(descriptor), mma, true);
+    for (uint32_t group = 0; group < o.rows / 8; group++)
+        (o.mn_major ? decode_mn_major : decode_k_major)(&o, mma->b_type, group, order, shared, user,
+                                                        b + group * 8, o.rows);
+}
+
+void tensor_decode_a(uint64_t descriptor, const sim_mma *mma, int quarter, tensor_shared shared,
+                     void *user, float *a) {
+    static const uint8_t order[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+    operand o = open_operand(tensor_decode(descriptor), mma, false);
+    float rows[32 * 16];
+    for (uint32_t half = 0, group = (uint32_t)quarter * 2; half < 2; half++)
+        (o.mn_major ? decode_mn_major : decode_k_major)(&o, mma->a_type, group + half, order,
+                                                        shared, user, rows + half * 8, 16);
+    fragment_spread(rows, mma->k, a);
+}

@@ -1,0 +1,153 @@
+/* tensor.c - products of the tensor instructions on register slots; ldmatrix and stmatrix.
+   SPDX-License-Identifier: BSD-3-Clause
+
+   Lane 4 g + q holds of an accumulator in register i the row g + 8 (i / 2 % 2) and the column
+   8 (i / 4) + 2 q + i % 2 (PTX ISA 9.7.15.5.1.1). So eight lanes of a register are two rows by four
+   columns, and with A spread over the lanes (one row's number four times) and B in the order of the
+   columns (four numbers, twice) the product is done in place, a multiply-add a vector. */
+#include <math.h>
+
+#include "fragment.h"
+#include "number.h"
+
+void fragment_spread(const float *rows, uint32_t k, float *to) {
+    typedef float float4 __attribute__((vector_size(16)));
+    for (uint32_t i = 0; i < k * 16; i++) {
+        float4 lanes = {rows[i], rows[i], rows[i], rows[i]};
+        memcpy(to + 4 * i, &lanes, sizeof lanes);
+    }
+}
+
+/* The terms of one sum, the accumulator among them, are cut (not rounded) to 14 bits counted from
+   the largest one's first bit, and added exactly. */
+static float short_sum(const float *terms, uint32_t n) {
+    float largest = 0, plain = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        largest = fmaxf(largest, fabsf(terms[i]));
+        plain += terms[i];
+    }
+    if (largest == 0 || !isfinite(plain)) return plain;
+    int exponent = ilogbf(largest) - 13;
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++) sum += trunc(ldexp(terms[i], -exponent));
+    return (float)ldexp(sum, exponent);
+}
+
+static void multiply_short(const fragment_product *p) {
+    float terms[33];
+    for (uint32_t i = 0; i < p->n / 2; i++)
+        for (uint32_t l = 0; l < SIM_LANES; l++) {
+            uint32_t column = i / 4 * 8 + i % 2 * 4 + l % 4, half = i / 2 % 2;
+            for (uint32_t k = 0; k < p->k; k++)
+                terms[k] = p->a[(k * 2 + half) * 32 + l] * p->b[k * p->n + column];
+            terms[p->k] = p->d[i][l];
+            p->d[i][l] = short_sum(terms, p->k + 1);
+        }
+}
+
+/* A in registers (PTX ISA 9.7.14.5.8, 9.7.15.5.1.1): with e elements in a word, register r of lane
+   4 g + q holds row g + 8 (r % 2) and k = 4 e (r / 2) + e q …. */
+FRAGMENT_CLONES
+static void decode_registers(const sim_mma *mma, const uint32_t *const *slots, float *to) {
+    bool bytes = mma->a_type == SIM_E4M3 || mma->a_type == SIM_E5M2;
+    uint32_t e = bytes ? 4 : 2, mask = bytes ? 0xff : 0xffff;
+    for (uint32_t r = 0; r < mma->k / (2 * e); r++)
+        for (uint32_t lane = 0; lane < SIM_LANES; lane += 8)
+            for (uint32_t j = 0; j < e; j++) {
+                word8 w;
+                float8 f;
+                memcpy(&w, slots[r] + lane, sizeof w);
+                w = w >> (j * 32 / e) & mask;
+                fragment_numbers(mma->a_type, &w, (float *)&f);
+                float *k = to + (4 * e * (r / 2) + j) * 64 + r % 2 * 32 + lane;
+                float8 q[4] = {
+                    __builtin_shufflevector(f, f, 0, 0, 0, 0, 4, 4, 4, 4),
+                    __builtin_shufflevector(f, f, 1, 1, 1, 1, 5, 5, 5, 5),
+                    __builtin_shufflevector(f, f, 2, 2, 2, 2, 6, 6, 6, 6),
+                    __builtin_shufflevector(f, f, 3, 3, 3, 3, 7, 7, 7, 7),
+                };
+                for (uint32_t i = 0; i < 4; i++) memcpy(k + i * e * 64, &q[i], sizeof q[i]);
+            }
+}
+
+/* An accumulator of f16 pairs as floats: each half of a register gets a slot of its own. */
+static void widen(uint32_t *const *d, uint32_t slots, float (*to)[SIM_LANES]) {
+    for (uint32_t i = 0; i < slots; i++)
+        for (int l = 0; l < SIM_LANES; l++)
+            to[i][l] = num_from_f16((uint16_t)(d[i / 2][l] >> (i % 2 * 16)));
+}
+
+static void narrow(float (*from)[SIM_LANES], uint32_t slots, uint32_t *const *d) {
+    for (uint32_t i = 0; i < slots; i += 2) num_pair_lanes(d[i / 2], from[i + 1], from[i], NUM_F16);
+}
+
+void tensor_wgmma(const sim_mma *mma, uint32_t *const *d, const uint32_t *const *a_slots,
+                  const float *a, const float *b, bool add, bool short_sums) {
+    _Alignas(64) float spread[TENSOR_A_FLOATS], wide[128][SIM_LANES];
+    float *slots[128];
+    uint32_t n = mma->n / 2u;
+    bool half = mma->d_type == SIM_F16;
+    for (uint32_t i = 0; i < n; i++) slots[i] = half ? wide[i] : (float *)d[i];
+    if (half && add) widen(d, n, wide);
+    for (uint32_t i = 0; !add && i < n; i++) memset(slots[i], 0, sizeof wide[i]);
+    if (a_slots) decode_registers(mma, a_slots, spread);
+    if (mma->scale_a * mma->scale_b < 0) {
+        const float *from = a_slots ? spread : a;
+        for (int i = 0; i < mma->k * 64; i++) spread[i] = -from[i];
+        a = spread;
+    } else if (a_slots) {
+        a = spread;
+    }
+    fragment_product p = {mma->n, mma->k, a, b, slots};
+    (short_sums ? multiply_short : fragment_best())(&p);
+    if (half) narrow(wide, n, d);
+}
+
+void tensor_mma(const sim_mma *mma, uint32_t *const *d, const uint32_t *const *a,
+                const uint32_t *const *b, const uint32_t *const *c) {
+    bool bytes = mma->b_type == SIM_E4M3 || mma->b_type == SIM_E5M2;
+    uint32_t e = bytes ? 4 : 2, words = mma->d_type == SIM_F16 ? 2 : 4, sums[4][SIM_LANES];
+    float numbers[32 * 8];
+    for (uint32_t r = 0; r < mma->k / (4 * e); r++) /* lane 4 g + q: column g, k = 4 e r + e q */
+        for (uint32_t l = 0; l < SIM_LANES; l++)
+            for (uint32_t j = 0; j < e; j++) {
+                uint32_t raw = b[r][l] >> (j * 32 / e), column = l / 4;
+                float x = mma->b_type == SIM_BF16   ? num_from_bf16((uint16_t)raw)
+                          : mma->b_type == SIM_F16  ? num_from_f16((uint16_t)raw)
+                          : mma->b_type == SIM_E4M3 ? num_from_e4m3((uint8_t)raw)
+                                                    : num_from_e5m2((uint8_t)raw);
+                numbers[(4 * e * r + e * (l % 4) + j) * 8 + column % 2 * 4 + column / 2] = x;
+            }
+    uint32_t *slots[4] = {sums[0], sums[1], sums[2], sums[3]};
+    for (uint32_t i = 0; i < words; i++) memcpy(sums[i], c[i], sizeof sums[i]);
+    sim_mma small = *mma;
+    small.n = 8;
+    small.scale_a = small.scale_b = 1;
+    tensor_wgmma(&small, slots, a, NULL, numbers, true, false);
+    for (uint32_t i = 0; i < words; i++) memcpy(d[i], sums[i], sizeof sums[i]);
+}
+
+static uint32_t element(const void *const *rows, int row, int column) {
+    uint16_t x;
+    memcpy(&x, (const char *)rows[row] + 2 * column, sizeof x);
+    return x;
+}
+
+void tensor_ldmatrix(int count, bool transpose, const void *const *rows, uint32_t *const *d) {
+    for (int m = 0; m < count; m++, rows += 8)
+        for (int l = 0; l < SIM_LANES; l++) {
+            int g = l / 4, q = 2 * (l % 4);
+            d[m][l] = transpose ? element(rows, q, g) | element(rows, q + 1, g) << 16
+                                : element(rows, g, q) | element(rows, g, q + 1) << 16;
+        }
+}
+
+void tensor_stmatrix(int count, bool transpose, void *const *rows, const uint32_t *const *s) {
+    for (int m = 0; m < count; m++, rows += 8)
+        for (int l = 0; l < SIM_LANES; l++)
+            for (int j = 0; j < 2; j++) {
+                int g = l / 4, q = 2 * (l % 4) + j;
+                uint16_t x = (uint16_t)(s[m][l] >> (16 * j));
+                memcpy((char *)rows[transpose ? q : g] + 2 * (transpose ? g : q), &x, sizeof x);
+            }
+}
