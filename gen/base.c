@@ -162,21 +162,22 @@ static bool same_bytes(const char *path, const void *bytes, size_t size) {
     return same;
 }
 
-static bool write_path(const char *path, int flags, const void *bytes, size_t size) {
-    int fd = open(path, O_WRONLY | O_CLOEXEC | flags, 0666);
+/* A new file gets `mode`; NULL: what the umask leaves. */
+static bool write_path(const char *path, int flags, const mode_t *mode, const void *bytes,
+                       size_t size) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, mode ? 0600 : 0666);
     if (fd < 0) return false;
-    bool good = wl_write_all(fd, bytes, size);
+    bool good = wl_write_all(fd, bytes, size) && (!mode || !fchmod(fd, *mode & 07777));
     int reason = errno;
     if (close(fd) && good) return false;
     errno = reason;
     return good;
 }
 
-static bool write_renamed(const char *path, const void *bytes, size_t size) {
+static bool write_renamed(const char *path, const mode_t *mode, const void *bytes, size_t size) {
     char *temp = wl_format("%s.%ld.tmp", path, (long)getpid());
     unlink(temp); /* left by a killed process of the same number */
-    bool good = write_path(temp, O_CREAT | O_EXCL | O_NOFOLLOW, bytes, size) &&
-                !rename(temp, path);
+    bool good = write_path(temp, O_EXCL | O_NOFOLLOW, mode, bytes, size) && !rename(temp, path);
     int reason = errno;
     if (!good) unlink(temp);
     free(temp);
@@ -188,8 +189,9 @@ wl_status wl_file_write(const char *path, const void *bytes, size_t size) {
     struct stat info;
     bool exists = !lstat(path, &info), regular = exists && S_ISREG(info.st_mode);
     if (regular && (size_t)info.st_size == size && same_bytes(path, bytes, size)) return WL_OK;
-    bool good = exists && !regular ? write_path(path, O_TRUNC, bytes, size)
-                                   : write_renamed(path, bytes, size);
+    bool good = exists && !regular
+                    ? write_path(path, O_TRUNC, NULL, bytes, size)
+                    : write_renamed(path, exists ? &info.st_mode : NULL, bytes, size);
     return good ? WL_OK : fail(WL_EFAIL, "%s: cannot write: %s", path, strerror(errno));
 }
 

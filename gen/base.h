@@ -38,7 +38,8 @@ char *wl_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 wl_status wl_file_read(const char *path, size_t limit, wl_buf *out);
 /* Writes beside the target and renames; leaves the file alone when its bytes are the same already.
    EFAIL names path and reason; then nothing was written. What is no regular file (a device, a pipe,
-   a link) is written through instead: renaming over /dev/stdout would destroy it. */
+   a link) is written through instead: renaming over /dev/stdout would destroy it. A file that is
+   there keeps its mode. */
 wl_status wl_file_write(const char *path, const void *bytes, size_t size);
 
 /* All of size bytes to fd; all bytes to the end of fd, appended, but no more than limit + 1.

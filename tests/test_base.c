@@ -124,6 +124,19 @@ TEST(same_bytes_leave_the_file_alone) {
     CHECK(access(in_dir("same.1.tmp"), F_OK));
 }
 
+TEST(a_file_keeps_its_mode) {
+    struct stat info;
+    const char *path = in_dir("private");
+    CHECK_INT(wl_file_write(path, "one", 3), WL_OK);
+    CHECK(!stat(path, &info) && info.st_mode & S_IRUSR && !(info.st_mode & S_IXUSR));
+    CHECK(!chmod(path, 0600));
+    CHECK_INT(wl_file_write(path, "two", 3), WL_OK);
+    CHECK(!stat(path, &info) && (info.st_mode & 07777) == 0600);
+    CHECK(!chmod(path, 0640));
+    CHECK_INT(wl_file_write(path, "three", 5), WL_OK);
+    CHECK(!stat(path, &info) && (info.st_mode & 07777) == 0640);
+}
+
 TEST(links_and_devices_are_written_through) {
     struct stat info;
     wl_buf buf = {0};
@@ -134,6 +147,9 @@ TEST(links_and_devices_are_written_through) {
     CHECK(!lstat(link, &info) && S_ISLNK(info.st_mode));
     CHECK_INT(wl_file_read(target, 100, &buf), WL_OK);
     CHECK_STR(buf.data, "new");
+    CHECK(!unlink(target));
+    CHECK_INT(wl_file_write(link, "again", 5), WL_OK);
+    CHECK(!lstat(target, &info) && S_ISREG(info.st_mode) && info.st_size == 5);
     CHECK_INT(wl_file_write("/dev/null", "x", 1), WL_OK);
     CHECK(!stat("/dev/null", &info) && S_ISCHR(info.st_mode));
     wl_buf_free(&buf);
