@@ -192,6 +192,8 @@ end
 -- ---- use ----
 
 local lua_operators = {["!="] = "~="}
+local checked = {["+"] = "sum", ["-"] = "difference", ["*"] = "product"}
+local most = 0x1p62 -- as a number with a fraction, which does not wrap round
 
 -- The node as Lua: a field's name is the candidate's, another one the plan's.
 local function to_lua(node)
@@ -200,6 +202,7 @@ local function to_lua(node)
     if op == "word" then return ("%s[%q]"):format(node.field and "c" or "p", node.name) end
     local a, b = to_lua(node.a), node.b and to_lua(node.b)
     if not b then return ("(%s %s)"):format(op == "neg" and "-" or op, a) end
+    if checked[op] then return ("%s(%s, %s, %d)"):format(checked[op], a, b, node.at) end
     if op == "//" or op == "%" then b = ("divisor(%s, %d)"):format(b, node.at) end
     return ("(%s %s %s)"):format(a, lua_operators[op] or op, b)
 end
@@ -210,7 +213,18 @@ local function compile(node, e)
         if n ~= 0 then return n end
         common.raise(common.ESPEC, "%s: division by zero in `%s`", M.place(e, at), e.text)
     end
-    return load("local c, p = ... return " .. to_lua(node), "=rule", "t", {divisor = divisor})
+    local function small(exact, rough, at)
+        if math.abs(rough) < most then return exact end
+        common.raise(common.ESPEC, "%s: `%s` is 2^62 or more: a rule's numbers stay below it",
+            M.place(e, at), e.text)
+    end
+    local given = {
+        divisor = divisor,
+        sum = function(a, b, at) return small(a + b, a + 0.0 + b, at) end,
+        difference = function(a, b, at) return small(a - b, a - 0.0 - b, at) end,
+        product = function(a, b, at) return small(a * b, (a + 0.0) * b, at) end,
+    }
+    return load("local c, p = ... return " .. to_lua(node), "=rule", "t", given)
 end
 
 -- "FILE:LINE:COL" of a byte of the expression.

@@ -6,12 +6,13 @@ local common = require "common"
 local X = {}
 X.__index = X
 
+local most_text = 7000 -- bytes of errors in one message, whose room is base.c's
+
 function X.new(path, errors)
     return setmetatable({path = path, errors = errors}, X)
 end
 
 -- ---- errors ----
-
 
 -- `place` is anything with line and col: a node, or a map's pair.
 function X:fail(place, format, ...)
@@ -28,9 +29,15 @@ function X:finish()
         if a.col ~= b.col then return a.col < b.col end
         return a.order < b.order
     end)
-    local lines = {}
+    local lines, size = {}, 0
     for i, e in ipairs(errors) do
-        lines[i] = ("%s:%d:%d: %s"):format(self.path, e.line, e.col, e.text)
+        local line = ("%s:%d:%d: %s"):format(self.path, e.line, e.col, e.text)
+        size = size + #line + 1
+        if i > 1 and size > most_text then
+            lines[i] = ("… and %d more errors"):format(#errors - i + 1)
+            break
+        end
+        lines[i] = line
     end
     common.raise(common.ESPEC, "%s", table.concat(lines, "\n"))
 end

@@ -71,9 +71,10 @@ static int32_t next_code(const unsigned char *text, size_t size, size_t *at) {
 static const char *fault_of(int32_t code) {
     if (code < 0) return "not UTF-8";
     if (code == '\t') return "a tab: indent with blanks";
+    if (code == 0xfeff) return "a byte order mark: save the file without it";
     bool line_end = code == '\n' || code == '\r';
     bool control = (code < 32 && !line_end) || (code >= 127 && code < 160);
-    bool other = code == 0x2028 || code == 0x2029 || code == 0xfeff || (code & 0xfffe) == 0xfffe;
+    bool other = code == 0x2028 || code == 0x2029 || (code & 0xfffe) == 0xfffe;
     return control || other ? "a control character" : NULL;
 }
 
