@@ -46,10 +46,12 @@ static bool read_real(const char *text, double *out) {
     if (strspn(text, "0123456789.e+-") != strlen(text)) return false;
     locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0), old = uselocale(plain);
     char *end;
+    errno = 0; /* 1e-400 is no 0 */
     *out = strtod(text, &end);
     uselocale(old);
     freelocale(plain);
-    return end != text && !*end && isfinite(*out) && *out >= 0;
+    if (end == text || *end || errno) return false;
+    return *out == 0 || (*out >= WL_SCALE_MIN && *out <= WL_SCALE_MAX);
 }
 
 static wl_status read_value(const wl_word *word, const char *text, wl_value *out) {
@@ -65,8 +67,8 @@ static wl_status read_value(const wl_word *word, const char *text, wl_value *out
                     text);
     default:
         if (read_real(text, &out->real)) return WL_OK;
-        return fail(WL_EINVAL, "%s: expected a number that is not negative, got '%s'", word->name,
-                    text);
+        return fail(WL_EINVAL, "%s: expected 0 or a number from %g to %g, got '%s'", word->name,
+                    WL_SCALE_MIN, WL_SCALE_MAX, text);
     }
 }
 

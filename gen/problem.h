@@ -25,6 +25,10 @@ typedef enum { WL_WORD_INT, WL_WORD_NAME, WL_WORD_FLOAT } wl_word_kind;
     X(seq_k, INT, "=seq_q", 1, 1 << 30, 1, "key and value rows")                                  \
     X(scale, FLOAT, "0", 0, 0, 0, "of the scores; 0 means 1/sqrt(head_dim)")
 
+/* What a scale other than 0 may be: a normal float, also when multiplied by log2(e). */
+#define WL_SCALE_MIN 2e-38
+#define WL_SCALE_MAX 2e38
+
 enum {
 #define X(word, kind, initial, min, max, size, what) WL_P_##word,
     WL_PROBLEM_TABLE(X)

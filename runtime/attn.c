@@ -156,11 +156,12 @@ static wl_status check_plain(const wl_forward_args *args) {
     if (args->mask != WL_MASK_NONE && args->mask != WL_MASK_CAUSAL)
         return fail(WL_EINVAL, "mask = %d: expected WL_MASK_NONE or WL_MASK_CAUSAL",
                     (int)args->mask);
-    if (!(args->scale >= 0) || isinf(args->scale))
+    double scale = (double)args->scale;
+    if (scale != 0 && !(scale >= WL_SCALE_MIN && scale <= WL_SCALE_MAX))
         return fail(WL_EINVAL,
-                    "scale = %g: expected a finite number above 0, or 0 for "
-                    "1/sqrt(head_dim)",
-                    (double)args->scale);
+                    "scale = %g: expected 0, which means 1/sqrt(head_dim), or a number from %g "
+                    "to %g",
+                    scale, WL_SCALE_MIN, WL_SCALE_MAX);
     return WL_OK;
 }
 
@@ -491,10 +492,11 @@ wl_status wl_explain(wl_context *ctx, const wl_forward_args *args, char *out, si
     wl_buf text = {0};
     CUcontext old;
     wl_status status = begin(ctx, args, &c, &old);
+    if (!status && !out) status = fail(WL_EINVAL, "out is NULL");
     if (!status) status = problem_of(&c, &problem);
     if (!status) status = look(ctx, &c, &problem, &e);
     if (!status) status = explain(ctx, &c, &problem, &e, &text);
-    if (size) snprintf(out, size, "%s", status ? "" : text.data);
+    if (out && size) snprintf(out, size, "%s", status ? "" : text.data);
     wl_buf_free(&text);
     return end(ctx, old, status);
 }

@@ -204,6 +204,9 @@ static void bad_scale(wl_forward_args *a) {
 static void inf_scale(wl_forward_args *a) {
     a->scale = INFINITY;
 }
+static void small_scale(wl_forward_args *a) {
+    a->scale = 1e-40f;
+}
 static void nan_scale(wl_forward_args *a) {
     a->scale = NAN;
 }
@@ -290,9 +293,14 @@ static const struct {
     const char *message;
 } bad_calls[] = {
     {bad_mask, "mask = 7: expected WL_MASK_NONE or WL_MASK_CAUSAL"},
-    {bad_scale, "scale = -1: expected a finite number above 0, or 0 for 1/sqrt(head_dim)"},
-    {inf_scale, "scale = inf: expected a finite number above 0, or 0 for 1/sqrt(head_dim)"},
-    {nan_scale, "scale = nan: expected a finite number above 0, or 0 for 1/sqrt(head_dim)"},
+    {bad_scale, "scale = -1: expected 0, which means 1/sqrt(head_dim), or a number from "
+                "2e-38 to 2e+38"},
+    {inf_scale, "scale = inf: expected 0, which means 1/sqrt(head_dim), or a number from "
+                "2e-38 to 2e+38"},
+    {small_scale, "scale = 9.99995e-41: expected 0, which means 1/sqrt(head_dim), or a number from "
+                  "2e-38 to 2e+38"},
+    {nan_scale, "scale = nan: expected 0, which means 1/sqrt(head_dim), or a number from "
+                "2e-38 to 2e+38"},
     {null_k, "k.data is NULL"},
     {bad_dtype, "v.dtype = 2: expected WL_BF16 or WL_FP16"},
     {mixed_dtype, "o.dtype is fp16, but q.dtype is bf16: all four must be alike"},
@@ -482,6 +490,8 @@ TEST(explain_compiles_nothing) {
     a.scale = -1;
     CHECK_INT(wl_explain(ctx, &a, small, sizeof small), WL_EINVAL);
     CHECK_STR(small, "");
+    a.scale = 0;
+    CHECK_FAIL(wl_explain(ctx, &a, NULL, 5), WL_EINVAL, "out is NULL");
     close_context();
 }
 
