@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "gen.h"
 
@@ -16,14 +17,17 @@
 typedef struct {
     char *path;
     wl_buf text;
+    dev_t device; /* with inode: the file, whatever it is called */
+    ino_t inode;
 } spec_file;
 
 struct wl_tools {
     wl_cache *cache;
     bool jit, specs_read;
-    char *specs, *nvrtc; /* options; specs grows by wl_tools_spec */
+    char *specs, *nvrtc; /* options */
+    char **more;         /* of wl_tools_spec */
     spec_file *spec;
-    size_t n_specs;
+    size_t n_specs, n_more;
     void *library; /* libwarploom-gen.so */
     wl_gen *gen;
     wl_buf header_text; /* names and texts, each ended by a NUL */
@@ -74,10 +78,12 @@ void wl_tools_close(wl_tools *tools) {
         free(tools->spec[i].path);
         wl_buf_free(&tools->spec[i].text);
     }
+    for (size_t i = 0; i < tools->n_more; i++) free(tools->more[i]);
     if (tools->cache) wl_cache_close(tools->cache);
     wl_buf_free(&tools->header_text);
     free(tools->headers);
     free(tools->spec);
+    free(tools->more);
     free(tools->specs);
     free(tools->nvrtc);
     free(tools);
@@ -88,15 +94,27 @@ wl_cache *wl_tools_cache(wl_tools *tools) {
 }
 
 void wl_tools_spec(wl_tools *tools, const char *path) {
-    char *more = wl_format("%s%s%s", tools->specs, *tools->specs ? ":" : "", path);
-    free(tools->specs);
-    tools->specs = more;
+    tools->more = wl_grow(tools->more, (tools->n_more + 1) * sizeof *tools->more);
+    tools->more[tools->n_more++] = wl_copy(path);
 }
 
 /* ---- the user's specs ---- */
 
+/* A file that is named twice is read once. */
+static bool is_read(const wl_tools *tools, const struct stat *info) {
+    for (size_t i = 0; i < tools->n_specs; i++)
+        if (tools->spec[i].device == info->st_dev && tools->spec[i].inode == info->st_ino)
+            return true;
+    return false;
+}
+
 static wl_status read_spec(wl_tools *tools, const char *path) {
-    spec_file file = {.path = NULL};
+    struct stat info = {0};
+    bool exists = !stat(path, &info);
+    if (exists && is_read(tools, &info)) return WL_OK;
+    if (exists && S_ISREG(info.st_mode) && info.st_size > SPEC_LIMIT)
+        return fail(WL_ESPEC, "%s:1:1: too large: a spec has at most %d bytes", path, SPEC_LIMIT);
+    spec_file file = {.device = info.st_dev, .inode = info.st_ino};
     wl_status status = wl_file_read(path, SPEC_LIMIT, &file.text);
     if (status) {
         wl_buf_free(&file.text);
@@ -123,7 +141,7 @@ static wl_status read_place(wl_tools *tools, const char *place) {
     struct dirent **names;
     int n = scandir(place, &names, is_yaml, by_name);
     if (n < 0) return read_spec(tools, place);
-    wl_status status = WL_OK;
+    wl_status status = n ? WL_OK : fail(WL_EINVAL, "%s: a folder without a spec, *.yaml", place);
     for (int i = 0; i < n; i++) {
         char *path = wl_format("%s/%s", place, names[i]->d_name);
         if (!status) status = read_spec(tools, path);
@@ -140,6 +158,9 @@ static wl_status read_specs(wl_tools *tools) {
     wl_status status = WL_OK;
     while (!tools->specs_read && !status && (place = strsep(&rest, ":")))
         if (*place) status = read_place(tools, place);
+    for (size_t i = 0; !tools->specs_read && !status && i < tools->n_more; i++)
+        status = *tools->more[i] ? read_place(tools, tools->more[i])
+                                 : fail(WL_EINVAL, "spec: the path is empty");
     tools->specs_read = !status;
     free(places);
     return status;
