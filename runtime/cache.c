@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "cache.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pwd.h>
@@ -69,22 +70,32 @@ static char *find_dir(const char *dir) {
     return home && *home == '/' ? wl_format("%s/.cache/warploom", home) : NULL;
 }
 
+/* The path, or else the nearest of the folders around it that is there. */
+static char *find_there(const char *path) {
+    char *there = wl_copy(path), *slash;
+    while (access(there, F_OK) && (slash = strrchr(there, '/'))) {
+        slash[slash == there] = '\0';
+        if (slash == there) break;
+    }
+    return there;
+}
+
 /* The mode that can be kept: off without a usable folder, ro where nothing can be written. */
 static void settle_mode(wl_cache *cache) {
     struct stat info;
-    if (!strcmp(cache->mode, "off")) {
-        cache->reason = wl_copy("turned off");
-    } else if (!cache->dir) {
+    if (!strcmp(cache->mode, "off")) return;
+    char *there = cache->dir ? find_there(cache->dir) : NULL;
+    if (!there) {
         cache->mode = "off";
         cache->reason = wl_copy("no home directory: name a folder in WARPLOOM_CACHE_DIR");
-    } else if (!stat(cache->dir, &info) && !S_ISDIR(info.st_mode)) {
+    } else if (!stat(there, &info) && !S_ISDIR(info.st_mode)) {
         cache->mode = "off";
-        cache->reason = wl_format("%s: not a directory", cache->dir);
-    } else if (!strcmp(cache->mode, "rw") && !access(cache->dir, F_OK) &&
-               access(cache->dir, W_OK)) {
+        cache->reason = wl_format("%s: not a directory", there);
+    } else if (!strcmp(cache->mode, "rw") && access(there, W_OK)) {
         cache->mode = "ro";
-        cache->reason = wl_format("%s: %s", cache->dir, strerror(errno));
+        cache->reason = wl_format("%s: %s", there, strerror(errno));
     }
+    free(there);
 }
 
 wl_status wl_cache_open(wl_cache **out, const char *dir, const char *mode) {
@@ -199,13 +210,39 @@ bool wl_cache_get(wl_cache *cache, wl_cache_kind kind, const wl_hash *key, wl_bu
 }
 
 /* Makes the folders of a path, as `mkdir -p`; the last part is a file's name. What fails here shows
-   when the file is made. Not writable by others whatever the umask is. */
+   when the file is made. For this user alone: whoever may write there may run code as this user. */
 static void make_folders(char *path) {
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        mkdir(path, 0755);
+        mkdir(path, 0700);
         *slash = '/';
     }
+}
+
+/* Removes what killed processes left beside an entry: no write takes an hour. */
+static void sweep(const char *path) {
+    char *folder = wl_format("%.*s", (int)(strrchr(path, '/') - path), path);
+    DIR *open = opendir(folder);
+    for (struct dirent *e; open && (e = readdir(open));) {
+        struct stat info;
+        size_t size = strlen(e->d_name);
+        if (size > 4 && !strcmp(e->d_name + size - 4, ".tmp") &&
+            !fstatat(dirfd(open), e->d_name, &info, AT_SYMLINK_NOFOLLOW) &&
+            info.st_mtime < time(NULL) - 3600)
+            unlinkat(dirfd(open), e->d_name, 0);
+    }
+    if (open) closedir(open);
+    free(folder);
+}
+
+bool wl_cache_probe(wl_cache *cache) {
+    trouble[0] = '\0';
+    if (strcmp(cache->mode, "rw")) return false;
+    char *path = wl_format("%s/v1/", cache->dir);
+    make_folders(path);
+    bool good = !access(path, W_OK | X_OK) || miss(path, strerror(errno));
+    free(path);
+    return good;
 }
 
 /* Tells backup programs that all of this can be made again (bford.info/cachedir). */
@@ -230,7 +267,7 @@ static void sync_folder(const char *path) {
     close(fd);
 }
 
-/* 0644: a cache filled by root may serve everybody; the umask takes away more. */
+/* 0644: in folders that were opened to others, what root filled serves everybody. */
 static bool write_entry(const char *path, const header *h, const void *bytes) {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (fd < 0) return false;
@@ -271,6 +308,7 @@ bool wl_cache_put(wl_cache *cache, wl_cache_kind kind, const wl_hash *key, const
     header h = describe(kind, key, bytes, size);
     make_folders(path.data);
     make_tag(cache);
+    sweep(path.data);
     bool stored = put(path.data, &h, bytes);
     wl_buf_free(&path);
     return stored;

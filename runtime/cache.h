@@ -16,8 +16,8 @@ wl_status wl_cache_open(wl_cache **out, const char *dir, const char *mode);
 void wl_cache_close(wl_cache *cache);
 const char *wl_cache_dir(const wl_cache *cache);    /* "" when there is none */
 const char *wl_cache_mode(const wl_cache *cache);   /* what holds now */
-/* Why this thread's last get or put failed (a plain miss is no failure), else why the cache is off or
-   read-only; "" when nothing is wrong. */
+/* Why this thread's last get or put failed (a plain miss is no failure), else why the mode is not
+   what was asked for; "" when nothing is wrong. */
 const char *wl_cache_reason(const wl_cache *cache);
 
 /* True and the payload appended to out; false (a miss) on any fault whatever: an entry must be a
@@ -27,6 +27,8 @@ bool wl_cache_get(wl_cache *cache, wl_cache_kind kind, const wl_hash *key, wl_bu
 /* Temp + fsync + rename. False when it could not be stored; never an error of the call. */
 bool wl_cache_put(wl_cache *cache, wl_cache_kind kind, const wl_hash *key, const void *bytes,
                   size_t size);
+/* Can entries be stored? Makes the cache's folders; false, with a reason, when not. */
+bool wl_cache_probe(wl_cache *cache);
 /* The entry's path (whether it exists or not). */
 void wl_cache_path(const wl_cache *cache, wl_cache_kind kind, const wl_hash *key, wl_buf *out);
 

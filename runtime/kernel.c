@@ -116,6 +116,7 @@ static wl_status miss(wl_tools *tools, const wl_request *request, const question
     wl_cache *cache = wl_tools_cache(tools);
     const char *reason =
         request->text ? "not asked for a hand-edited source" : wl_cache_reason(cache);
+    if (!*reason) reason = strcmp(wl_cache_mode(cache), "off") ? "no entry" : "turned off";
     wl_buf what = {0};
     if (*q->verb == 'l') wl_buf_text(&what, q->arg.data);
     else wl_problem_print(request->problem, &what);
@@ -124,7 +125,7 @@ static wl_status miss(wl_tools *tools, const wl_request *request, const question
         "no kernel for %s: memory: not loaded; cache %s (%s): %s; JIT: off. Run "
         "`warploom compile \"%s\"` on a machine with NVRTC and this cache, or set WARPLOOM_JIT=on",
         what.data, *wl_cache_dir(cache) ? wl_cache_dir(cache) : "(no folder)", wl_cache_mode(cache),
-        *reason ? reason : "no entry", what.data);
+        reason, what.data);
     wl_buf_free(&what);
     return status;
 }

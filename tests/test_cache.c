@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cache.h"
@@ -273,8 +274,11 @@ static void unreadable_to_nobody(void) {
 TEST(other_users) {
     if (geteuid()) return; /* only root can be another user */
     fresh("rw");
+    char command[80];
     CHECK(!chmod(root, 0755));
     CHECK(put("payload"));
+    snprintf(command, sizeof command, "chmod -R go+rX %s", root); /* it was closed to others */
+    CHECK_INT(system(command), 0);
     CHECK(in_child(as_nobody));
     CHECK(!chmod(path, 0600));
     CHECK(in_child(unreadable_to_nobody));
@@ -301,8 +305,9 @@ TEST(read_only) {
 
 TEST(off) {
     fresh("off");
-    CHECK_STR(wl_cache_reason(cache), "turned off");
+    CHECK_STR(wl_cache_reason(cache), "");
     CHECK(!put("payload"));
+    CHECK(!wl_cache_probe(cache));
     CHECK_STR(got(), "(miss)");
     CHECK(access(wl_cache_dir(cache), F_OK));
 }
@@ -345,6 +350,62 @@ TEST(a_place_in_the_way) {
     CHECK_INT(wl_file_write(inside, "x", 1), WL_OK);
     CHECK(!put("payload"));
     check_reason("Not a directory");
+    CHECK(!wl_cache_probe(cache));
+    snprintf(want, sizeof want, "%s/: Not a directory", inside);
+    CHECK_STR(wl_cache_reason(cache), want);
+}
+
+/* A place that isn't there is judged by the nearest folder that is. */
+static void nobody(void) {
+    char parent[64], want[128];
+    wl_cache *other;
+    snprintf(parent, sizeof parent, "%s/a/b", wl_cache_dir(cache));
+    CHECK(!chmod(root, 0755) && !chmod(wl_cache_dir(cache), 0755));
+    CHECK(!geteuid() ? !setresuid(65534, 65534, 65534) : !chmod(wl_cache_dir(cache), 0500));
+    CHECK_INT(wl_cache_open(&other, parent, "rw"), WL_OK);
+    CHECK_STR(wl_cache_mode(other), "ro");
+    snprintf(want, sizeof want, "%s: Permission denied", wl_cache_dir(cache));
+    CHECK_STR(wl_cache_reason(other), want);
+    CHECK(!wl_cache_probe(other));
+    wl_cache_close(other);
+}
+
+TEST(places_that_are_not_there) {
+    char inside[80], want[128];
+    wl_cache *other;
+    struct stat info;
+    fresh("rw");
+    CHECK(wl_cache_probe(cache));
+    CHECK(!stat(wl_cache_dir(cache), &info) && (info.st_mode & 07777) == 0700);
+    CHECK(in_child(nobody));
+    snprintf(inside, sizeof inside, "%s/file/c", root);
+    snprintf(want, sizeof want, "%s/file", root);
+    CHECK_INT(wl_file_write(want, "x", 1), WL_OK);
+    CHECK_INT(wl_cache_open(&other, inside, "rw"), WL_OK);
+    CHECK_STR(wl_cache_mode(other), "off");
+    strcat(want, ": not a directory");
+    CHECK_STR(wl_cache_reason(other), want);
+    wl_cache_close(other);
+    CHECK_INT(wl_cache_open(&other, "/proc/nope", "rw"), WL_OK);
+    CHECK(!wl_cache_probe(other));
+    CHECK(strncmp(wl_cache_reason(other), "/proc", 5) == 0);
+    wl_cache_close(other);
+}
+
+/* What a killed process left is removed once it is old. */
+TEST(left_over_files_are_swept) {
+    char left[300], fresh_one[300];
+    const struct timespec old[2] = {{time(NULL) - 4000, 0}, {time(NULL) - 4000, 0}};
+    fresh("rw");
+    CHECK(put("payload"));
+    snprintf(left, sizeof left, "%s.1.2.3.tmp", path);
+    snprintf(fresh_one, sizeof fresh_one, "%s.4.5.6.tmp", path);
+    CHECK_INT(wl_file_write(left, "x", 1), WL_OK);
+    CHECK_INT(wl_file_write(fresh_one, "x", 1), WL_OK);
+    CHECK(!utimensat(AT_FDCWD, left, old, 0));
+    CHECK(put("again"));
+    CHECK(access(left, F_OK) && !access(fresh_one, F_OK));
+    CHECK_STR(got(), "again");
 }
 
 TEST(too_large_to_put) {
