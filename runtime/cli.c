@@ -105,6 +105,7 @@ static wl_status find_command(const char *word, const command **out) {
         names[i] = command_table[i].name;
         if (!strcmp(word, names[i])) *out = &command_table[i];
     }
+    if (*word == '-') return fail(WL_EINVAL, "unknown option '%s'; see 'warploom -h'", word);
     return *out ? WL_OK : unknown("", "command", word, names, COMMANDS, "-h");
 }
 
@@ -170,15 +171,23 @@ static wl_status parse(const command *c, int argc, char **argv, cli_args *out) {
 
 void cli_complain(wl_status status) {
     /* A spec's errors begin with FILE:LINE:COL, which editors read. */
-    if (*message()) fprintf(stderr, "%s%s\n", status == WL_ESPEC ? "" : "warploom: ", message());
+    char *text = cli_escape(message());
+    if (*text) fprintf(stderr, "%s%s\n", status == WL_ESPEC ? "" : "warploom: ", text);
+    free(text);
     clear_message();
 }
 
-/* What was printed must also have arrived: a full disk is a failure. */
-static wl_status flush(void) {
-    errno = 0;
-    if (!fflush(stdout) && !ferror(stdout)) return WL_OK;
-    return fail(WL_EFAIL, "standard output: %s", strerror(errno));
+void cli_log(void *user, const char *text) {
+    (void)user;
+    char *shown = cli_escape(text);
+    fprintf(stderr, "warploom: %s\n", shown);
+    free(shown);
+}
+
+static int lost; /* why output did not arrive */
+
+void cli_printed(void) {
+    if ((fflush(stdout) || ferror(stdout)) && !lost) lost = errno;
 }
 
 static bool is_help(const char *word) {
@@ -224,7 +233,8 @@ int main(int argc, char **argv) {
     signal(SIGINT, interrupted);
     wl_status status = run(argc, argv);
     if (status) cli_complain(status);
-    wl_status flushed = flush();
-    if (!status) cli_complain(status = flushed);
+    cli_printed();
+    if (lost && !status)
+        cli_complain(status = fail(WL_EFAIL, "standard output: %s", strerror(lost)));
     return (int)status;
 }

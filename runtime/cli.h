@@ -46,6 +46,12 @@ wl_status cli_doctor(const cli_args *args);
 
 /* Prints this thread's message, if there is one, on stderr and clears it. */
 void cli_complain(wl_status status);
+/* Prints a warning on stderr: a log of wl_options. */
+void cli_log(void *user, const char *text);
+/* After what was printed: its loss (a full disk) makes main fail, with the reason of the first. */
+void cli_printed(void);
+/* A copy for the terminal: control characters and what is no UTF-8 as \xNN. */
+char *cli_escape(const char *text);
 /* Tools with the specs of the command line. */
 wl_status cli_tools(const cli_args *args, wl_tools **out);
 /* A candidate's name, or a problem made of `n` words. A name stays in *name, else it is NULL. */

@@ -62,8 +62,8 @@ static void nvrtc_rows(cli_rows *rows) {
 }
 
 static void cache_row(cli_rows *rows, wl_cache *cache) {
+    bool good = wl_cache_probe(cache);
     const char *reason = wl_cache_reason(cache);
-    bool good = !strcmp(wl_cache_mode(cache), "rw");
     wl_buf text = {0};
     wl_buf_printf(&text, "%s (%s)%s%s", wl_cache_dir(cache), wl_cache_mode(cache),
                   *reason ? ": " : "", reason);

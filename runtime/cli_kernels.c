@@ -1,5 +1,6 @@
 /* cli_kernels.c - the commands list, check, emit, compile and explain.
    SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,7 +101,9 @@ wl_status cli_check(const cli_args *args) {
     for (int i = 0; i < (args->n_operands ? args->n_operands : 1); i++) {
         const char *file = args->n_operands ? args->operand[i] : NULL;
         wl_status status = check_file(args, file);
-        if (!status && !json) printf("%s: ok\n", file ? file : "built-in specs");
+        char *shown = cli_escape(file ? file : "built-in specs");
+        if (!status && !json) printf("%s: ok\n", shown);
+        free(shown);
         if (!status) continue;
         char *text = wl_copy(message());
         each_line(text, &rows, error_cells);
@@ -140,6 +143,7 @@ wl_status cli_emit(const cli_args *args) {
     }
     if (!status && file) status = wl_file_write(file, text.data, text.size);
     else if (!status && !json) fwrite(text.data, 1, text.size, stdout);
+    cli_printed();
     if (!status && json) cli_rows_print(&rows, true, true);
     cli_rows_free(&rows);
     wl_tools_close(tools);
@@ -152,7 +156,7 @@ static const char *const compile_column[] = {
     "name",          "arch",      "#registers",   "#spill_bytes", "#stack_bytes",
     "#shared_bytes", "#barriers", "#cubin_bytes", "#compile_ms",  NULL};
 
-/* `shared` is what the launch adds to the kernel's own. */
+/* `shared` is what the launch adds to the kernel's own; -1 when it is not known. */
 static void compile_cells(cli_rows *rows, const char *name, const wl_compiled *c, int shared) {
     char arch[16] = "";
     if (wl_cubin_arch(c->image.data, c->image.size, arch)) clear_message();
@@ -161,10 +165,32 @@ static void compile_cells(cli_rows *rows, const char *name, const wl_compiled *c
     cli_cell(rows, "%d", c->registers);
     cli_cell(rows, "%d", c->spill_bytes);
     cli_cell(rows, "%d", c->stack_bytes);
-    cli_cell(rows, "%d", c->shared_bytes + shared);
+    if (shared < 0) cli_cell(rows, "-");
+    else cli_cell(rows, "%d", c->shared_bytes + shared);
     cli_cell(rows, "%d", c->barriers);
     cli_cell(rows, "%zu", c->image.size);
     cli_cell(rows, "%.0f", c->compile_ms);
+}
+
+/* Each line of the log gate's reasons against a hand-edited kernel. */
+static void print_warnings(const wl_compiled *c) {
+    char *text = wl_copy(c->warnings.size ? c->warnings.data : ""), *rest = text, *line;
+    while ((line = strsep(&rest, "\n")))
+        if (*line) cli_log(NULL, line);
+    free(text);
+}
+
+/* What a launch of the kernel adds to its own shared memory; -1 when nothing is known of the name. */
+static int launch_shared(wl_tools *tools, const char *name) {
+    const wl_request request = {.name = name};
+    wl_launch *launch = wl_alloc(sizeof *launch);
+    int shared = -1;
+    if (!wl_kernel_choose(tools, &request, launch, NULL))
+        for (int i = 0; i < launch->n_kernels; i++)
+            if (!strcmp(launch->kernel[i].symbol, name)) shared = launch->kernel[i].shared;
+    clear_message();
+    free(launch);
+    return shared;
 }
 
 static wl_status compile_source(wl_tools *tools, const cli_args *args, cli_rows *rows) {
@@ -174,7 +200,8 @@ static wl_status compile_source(wl_tools *tools, const cli_args *args, cli_rows 
     wl_compiled made = {0};
     wl_status status = wl_file_read(file, SOURCE_MAX, &text);
     if (!status) status = wl_kernel_compile(tools, file, text.data, entry, &made);
-    if (!status) compile_cells(rows, entry, &made, 0);
+    if (!status) compile_cells(rows, entry, &made, launch_shared(tools, entry));
+    if (!status) print_warnings(&made);
     if (!status && cubin) status = wl_file_write(cubin, made.image.data, made.image.size);
     wl_compiled_free(&made);
     wl_buf_free(&text);
@@ -189,6 +216,10 @@ static wl_status compile_subject(wl_tools *tools, char **words, int n, const cha
     wl_status status = cli_subject(words, n, &request.name, &problem);
     if (request.name) request.problem = NULL;
     if (!status) status = wl_kernel_get(tools, &request, made);
+    const char *trouble = wl_cache_reason(wl_tools_cache(tools));
+    char *told = wl_format("cache: %s", trouble);
+    if (!status && *trouble) cli_log(NULL, told);
+    free(told);
     for (int i = 0; !status && i < made->launch.n_kernels; i++)
         compile_cells(rows, made->launch.kernel[i].symbol, &made->compiled[i],
                       made->launch.kernel[i].shared);
@@ -263,7 +294,10 @@ wl_status cli_explain(const cli_args *args) {
     if (!status && name) wl_buf_text(&subject, name);
     else if (!status) wl_problem_print(&problem, &subject);
     if (!status) status = wl_tools_ask(tools, "explain", subject.data, &text);
-    if (!status && !args->value[OPTION_JSON]) fwrite(text.data, 1, text.size, stdout);
+    char *shown = status ? NULL : cli_escape(text.data);
+    if (!status && !args->value[OPTION_JSON]) fputs(shown, stdout);
+    cli_printed();
+    free(shown);
     if (!status && args->value[OPTION_JSON]) {
         each_line(text.data, &rows, explain_cells);
         cli_rows_print(&rows, true, true);

@@ -34,6 +34,38 @@ static int width(const char *text) {
     return n;
 }
 
+/* Bytes of the UTF-8 character at p; 0 if there is none. */
+static int character(const unsigned char *p, unsigned *code) {
+    static const unsigned least[] = {0, 0x80, 0x800, 0x10000};
+    int more = *p < 0x80 ? 0 : *p >> 5 == 6 ? 1 : *p >> 4 == 14 ? 2 : *p >> 3 == 30 ? 3 : -1;
+    if (more < 0) return 0;
+    *code = more ? *p & 0x3fu >> more : *p;
+    for (int i = 1; i <= more; i++) {
+        if ((p[i] & 0xc0) != 0x80) return 0;
+        *code = *code << 6 | (p[i] & 0x3fu);
+    }
+    bool good = *code >= least[more] && *code < 0x110000 && *code >> 11 != 0xd800 >> 11;
+    return good ? more + 1 : 0;
+}
+
+static bool is_control(unsigned code) {
+    return code < 32 || (code >= 127 && code < 160);
+}
+
+char *cli_escape(const char *text) {
+    wl_buf out = {0};
+    unsigned code = 0;
+    wl_buf_add(&out, "", 0);
+    for (const unsigned char *p = (const unsigned char *)text; *p;) {
+        int n = character(p, &code);
+        bool plain = n && (!is_control(code) || code == '\n');
+        if (plain) wl_buf_add(&out, p, (size_t)n);
+        for (int i = 0; !plain && i < (n ? n : 1); i++) wl_buf_printf(&out, "\\x%02x", p[i]);
+        p += n ? n : 1;
+    }
+    return out.data;
+}
+
 static void pad(int n) {
     printf("%*s", n > 0 ? n : 0, "");
 }
@@ -49,23 +81,31 @@ static void print_cell(const char *text, int room, bool number, bool last) {
 static void print_text(const cli_rows *rows, bool titles) {
     size_t n = columns(rows);
     int *room = wl_alloc(n * sizeof *room);
+    char **cell = wl_alloc(rows->n_cells * sizeof *cell);
+    for (size_t i = 0; i < rows->n_cells; i++) cell[i] = cli_escape(rows->cell[i]);
     for (size_t c = 0; c < n && titles; c++) room[c] = width(rows->column[c] + is_number(rows, c));
     for (size_t i = 0; i < rows->n_cells; i++)
-        if (room[i % n] < width(rows->cell[i])) room[i % n] = width(rows->cell[i]);
+        if (room[i % n] < width(cell[i])) room[i % n] = width(cell[i]);
     for (size_t c = 0; c < n && titles; c++)
         print_cell(rows->column[c] + is_number(rows, c), room[c], is_number(rows, c), c + 1 == n);
     for (size_t i = 0; i < rows->n_cells; i++)
-        print_cell(rows->cell[i], room[i % n], is_number(rows, i % n), i % n + 1 == n);
+        print_cell(cell[i], room[i % n], is_number(rows, i % n), i % n + 1 == n);
+    for (size_t i = 0; i < rows->n_cells; i++) free(cell[i]);
+    free(cell);
     free(room);
 }
 
 static void print_string(const char *text) {
+    unsigned code = 0;
     putchar('"');
-    for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
-        if (*p == '"' || *p == '\\') printf("\\%c", *p);
-        else if (*p == '\n') fputs("\\n", stdout);
-        else if (*p < 32 || *p == 127) printf("\\u%04x", *p);
-        else putchar(*p);
+    for (const unsigned char *p = (const unsigned char *)text; *p;) {
+        int n = character(p, &code);
+        if (!n) fputs("\\ufffd", stdout);
+        else if (code == '"' || code == '\\') printf("\\%c", *p);
+        else if (code == '\n') fputs("\\n", stdout);
+        else if (is_control(code)) printf("\\u%04x", code);
+        else fwrite(p, 1, (size_t)n, stdout);
+        p += n ? n : 1;
     }
     putchar('"');
 }
@@ -94,6 +134,7 @@ static void print_json(const cli_rows *rows) {
 void cli_rows_print(const cli_rows *rows, bool json, bool titles) {
     if (json) print_json(rows);
     else if (rows->n_cells) print_text(rows, titles);
+    cli_printed();
 }
 
 void cli_rows_free(cli_rows *rows) {

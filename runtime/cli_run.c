@@ -1,6 +1,7 @@
 /* cli_run.c - the command run: inputs, launch, time, check, outputs.
    SPDX-License-Identifier: BSD-3-Clause */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,9 +116,10 @@ static wl_status check_options(const cli_args *args) {
 static wl_status make_random(job *j) {
     const char *text = j->args->value[OPTION_RANDOM];
     char *end;
+    errno = 0;
     uint64_t seed = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end)
-        return fail(WL_EINVAL, "--random: expected a whole number, got '%s'", text);
+    if (*text < '0' || *text > '9' || *end || errno)
+        return fail(WL_EINVAL, "--random: expected a whole number below 2^64, got '%s'", text);
     for (int t = Q; t <= V; t++)
         wl_reference_random(seed, (uint64_t)t, j->dtype, count(j, t), j->host[t]);
     return WL_OK;
@@ -133,6 +135,21 @@ static wl_status read_files(job *j) {
     return status;
 }
 
+/* Asks the generator whether there is a kernel: what it refuses needs no GPU. */
+static wl_status judge(const job *j) {
+    wl_tools *tools = NULL;
+    wl_launch *record = wl_alloc(sizeof *record);
+    const wl_request request = {.name = j->args->value[OPTION_KERNEL],
+                                .problem = &j->problem,
+                                .file = j->args->value[OPTION_SOURCE],
+                                .text = j->source.data};
+    wl_status status = cli_tools(j->args, &tools);
+    if (!status && wl_tools_jit(tools)) status = wl_kernel_choose(tools, &request, record, NULL);
+    wl_tools_close(tools);
+    free(record);
+    return status;
+}
+
 /* Everything that can be wrong without a GPU comes before the GPU is asked for. */
 static wl_status prepare(job *j) {
     const char *source = j->args->value[OPTION_SOURCE];
@@ -144,6 +161,7 @@ static wl_status prepare(job *j) {
     if (!status && source) status = wl_file_read(source, SOURCE_MAX, &j->source);
     wl_buf_free(&text);
     if (!status) status = set_shapes(j);
+    if (!status) status = judge(j);
     if (status) return status;
     for (int t = 0; t < TENSORS; t++) j->host[t] = wl_alloc(j->bytes[t]);
     return j->args->value[OPTION_RANDOM] ? make_random(j) : read_files(j);
@@ -163,7 +181,8 @@ static wl_status open_device(job *j) {
         status = done(j, "cuDevicePrimaryCtxRetain",
                       j->driver->cuDevicePrimaryCtxRetain(&context, device));
     if (!status) status = done(j, "cuCtxSetCurrent", j->driver->cuCtxSetCurrent(context));
-    if (!status) status = wl_open(&j->ctx, NULL);
+    const wl_options options = {.size = sizeof options, .log = cli_log};
+    if (!status) status = wl_open(&j->ctx, &options);
     for (int i = 0; i < j->args->n_specs && !status; i++)
         wl_tools_spec(wl_context_tools(j->ctx), j->args->spec[i]);
     return status;

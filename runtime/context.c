@@ -136,8 +136,10 @@ static void tell(wl_context *ctx, const char *text) {
 /* Trouble with the cache is told once: it never fails a call. */
 static void tell_cache(wl_context *ctx) {
     const char *reason = wl_cache_reason(wl_tools_cache(ctx->tools));
-    if (*reason && !ctx->told) tell(ctx, reason);
+    char *text = wl_format("cache: %s", reason);
+    if (*reason && !ctx->told) tell(ctx, text);
     if (*reason) ctx->told = true;
+    free(text);
 }
 
 static wl_status load(wl_context *ctx, const wl_request *request, wl_launch *launch,

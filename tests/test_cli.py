@@ -74,6 +74,8 @@ ROWS = [
     Row("--help", 0, out=ANY),
     Row("--version", 0, out="warploom 0.1.0\n"),
     Row("lsit {P}", 2, say("unknown command 'lsit'; did you mean 'list'?")),
+    Row("-x", 2, say("unknown option '-x'; see 'warploom -h'")),
+    Row("--jsno", 2, say("unknown option '--jsno'; see 'warploom -h'")),
     Row("zzzzz", 2, say("unknown command 'zzzzz'; see 'warploom -h'")),
     Row("list", 2, say("list: PROBLEM is missing; see 'warploom list -h'")),
     Row("emit", 2, say("emit: NAME|PROBLEM is missing; see 'warploom emit -h'")),
@@ -116,6 +118,14 @@ ROWS = [
     Row("list '{P}'", 0, out=re.compile(r"\A{NAME}\n(fwd_d64_fp16_none_\w+\n)+\Z")),
     Row("list {P} --json", 0, out=ANY, then=rows_of("name")),
     Row(["list", "\xff\xfe=\x01"], 2, ANY),
+    Row(["emit", "a\x1b[31m\xff\u009b"], 2,
+        say("a\\x1b[31m\xff\\xc2\\x9b: no kernel's name: it begins with fwd and a '_'")),
+    Row(["emit", b"\xff\xe9"], 2,
+        say("\\xff\\xe9: no kernel's name: it begins with fwd and a '_'")),
+    Row(["check", "--json", b"\xff\x1f"], 2,
+        say("\\xff\\x1f: cannot open: No such file or directory"),
+        '[\n {{"file": "", "line": null, "column": null, "message": "\\ufffd\\u001f: cannot open: '
+        'No such file or directory"}}\n]\n'),
     Row(["list", "a" * 100000 + "=1"], 2, ANY),
     Row(["list", "head_dim=" + "1" * 5000], 2, ANY),
     Row(["list", ""], 2, say("problem: head_dim is missing: elements of a query and key row")),
@@ -198,6 +208,16 @@ ROWS = [
     Row("compile {P}", 2, re.compile(r"WARPLOOM_CACHE|cache"), env={"WARPLOOM_CACHE": "maybe"}),
     Row("compile --source {T}/x.cu --json", 0, out=ANY, files={"x.cu": SIMPLE},
         then=rows_of(COMPILE_KEYS)),
+    Row("compile --source {T}/x.cu --json", 0, out=re.compile(r'"shared_bytes": [1-9]\d{4,},'),
+        files={"x.cu": SIMPLE}),
+    Row("compile --source {T}/x.cu", 0, out=re.compile(r"\nother +sm_90a +\d+ +0 +0 +- "),
+        files={"x.cu": SIMPLE.replace("{NAME}", "other")}),
+    Row("compile --source {T}/x.cu --json", 0, out=re.compile(r'"shared_bytes": null,'),
+        files={"x.cu": SIMPLE.replace("{NAME}", "other")}),
+    Row("compile --source {T}/x.cu", 0, re.compile(r"\Awarploom: {T}/x\.cu:1: warning #.*\n"),
+        ANY, files={"x.cu": SIMPLE.replace("*p = 1", "int unused; *p = 1")}),
+    Row("compile {NAME}", 0, re.compile(r"\Awarploom: cache: /proc/nope/v1/.*: No such file"), ANY,
+        env={"WARPLOOM_CACHE": "rw", "WARPLOOM_CACHE_DIR": "/proc/nope"}),
     Row("compile --source {T}/x.cu", 4, re.compile(r"{T}/x\.cu:1: .*broken"),
         files={"x.cu": SIMPLE.replace("*p = 1", "broken = 1")}),
     Row("compile --source {T}/x.cu", 2, re.compile(r"warploom: {T}/x\.cu: "),
@@ -210,8 +230,10 @@ ROWS = [
     Row("run {P} --q x --k y --v z", 2, say("run: -o FILE.npy is missing: where O goes")),
     Row("run {P} --random 1 --source x --kernel y", 2,
         say("run: --source names its kernel itself; leave --kernel out")),
-    Row("run {P} --random x", 2, say("--random: expected a whole number, got 'x'")),
-    Row("run {P} --random 1x", 2, say("--random: expected a whole number, got '1x'")),
+    Row("run {P} --random x", 2, say("--random: expected a whole number below 2^64, got 'x'")),
+    Row("run {P} --random 1x", 2, say("--random: expected a whole number below 2^64, got '1x'")),
+    Row("run {P} --random 99999999999999999999999", 2,
+        say("--random: expected a whole number below 2^64, got '99999999999999999999999'")),
     Row("run head_dim=256 dtype=fp16 mask=none layout=bshd batch=65536 heads=65536 "
         "seq_q=1073741824 --random 1", 2,
         re.compile(r"\Awarploom: run: the tensors take 9\.\d+e\+12 GB, this machine has ")),
@@ -224,6 +246,18 @@ ROWS = [
     Row("run head_dim=64 --random 1", 2, say("problem: dtype is missing: bf16 or fp16")),
     Row("run {P} --random 1", 5, re.compile(r"warploom: no NVIDIA driver: .*none\.so: .*install"),
         env=NO_GPU),
+    Row("run head_dim=20 dtype=fp16 mask=none layout=bshd seq_q=64 --random 1", 2,
+        re.compile(r"\Awarploom: head_dim=20: fwd takes 16 to 256 in steps of 8; "), env=NO_GPU),
+    Row("run {P} variant=foo --random 1", 2, say("variant: no spec 'foo'; there is fwd"), env=NO_GPU),
+    Row("run {P} --random 1 --kernel foo", 2,
+        say("foo: no kernel's name: it begins with fwd and a '_'"), env=NO_GPU),
+    Row("run head_dim=128 dtype=fp16 mask=none layout=bshd seq_q=64 --random 1 --kernel {NAME}", 2,
+        say("kernel {NAME} is for head_dim=64; the problem asks head_dim=128"), env=NO_GPU),
+    Row("run {P} --random 1 --source {T}/x.cu", 0, re.compile(
+        r"\Awarploom: {T}/x\.cu:1: warning #"), ANY, env=FAKE,
+        files={"x.cu": SIMPLE.replace("*p = 1", "int unused; *p = 1")}),
+    Row("run {P} --random 1", 0, re.compile(r"\Awarploom: cache: /proc/nope/v1/.*: No such"), ANY,
+        env={"WARPLOOM_CACHE": "rw", "WARPLOOM_CACHE_DIR": "/proc/nope", **FAKE}),
     Row("run {P} " + NPY, 2, say("{T}/q.npy: cannot open: No such file or directory")),
     Row("run {P} " + NPY, 2, say("{T}/q.npy: shape (64,64); the problem asks for (1,64,1,64)"),
         files={"q.npy": npy(shape="(64, 64)")}),
@@ -272,6 +306,10 @@ ROWS = [
         env={"WARPLOOM_NVRTC": "{T}/none.so"}),
     Row("doctor", 0, out=re.compile(r"generator +missing +no generator: "),
         env={"WARPLOOM_GEN": "{T}/none.so"}),
+    Row("doctor", 0, out=re.compile(r"cache +limited +/proc/nope \(rw\): /proc/nope/v1/: No such"),
+        env={"WARPLOOM_CACHE": "rw", "WARPLOOM_CACHE_DIR": "/proc/nope"}),
+    Row("doctor", 0, out=re.compile(r"cache +ok +{T}/c \(rw\)\n"),
+        env={"WARPLOOM_CACHE": "rw", "WARPLOOM_CACHE_DIR": "{T}/c"}),
     Row("doctor --json", 0, out=ANY, then=rows_of("what state detail")),
     Row("doctor", 2, ANY, env={"WARPLOOM_CACHE": "maybe"}),
 ]
@@ -341,13 +379,13 @@ def interrupt(build, options):
         return None if good else f"ctrl-C: exit {process.returncode}, stderr {err!r}"
 
 
-def full_disk(build, options):
+def full_disk(build, options, *words):
     """What cannot be printed is a failure."""
     with tempfile.TemporaryDirectory() as folder, open("/dev/full", "w", encoding="ascii") as full:
-        done = subprocess.run([build + "/warploom", "list", *P.split()], stdout=full, text=True,
+        done = subprocess.run([build + "/warploom", *words], stdout=full, text=True,
                               stderr=subprocess.PIPE, env=environment(build, folder, {}, options))
     good = done.returncode == 1 and done.stderr == say("standard output: No space left on device")
-    return None if good else f"full disk: exit {done.returncode}, stderr {done.stderr!r}"
+    return None if good else f"full disk, {words}: exit {done.returncode}, {done.stderr!r}"
 
 
 def run(build, **options):
@@ -356,7 +394,9 @@ def run(build, **options):
                            text=True, env=environment(build, "/tmp", {}, options))
     name = first.stdout.split("\n")[0]
     results = [run_row(row, build, name, options) for row in ROWS]
-    results += [interrupt(build, options), full_disk(build, options)]
+    results += [interrupt(build, options)]
+    results += [full_disk(build, options, *words) for words in (
+        ["list", *P.split()], ["emit", name], ["emit", name, "--json"], ["explain", name], ["-h"])]
     failures = [r for r in results if r]
     return len(results) - len(failures), failures
 
