@@ -1,4 +1,5 @@
-# setup.sh - installs what the build needs, and finds or fetches NVRTC. Says only what it does.
+# setup.sh - `packages` installs what the build needs; `nvrtc`, after it, fetches an NVRTC if the
+# library finds none. Says only what it does.
 # SPDX-License-Identifier: BSD-3-Clause
 set -eu
 BUILD=${BUILD:-build}
@@ -14,30 +15,9 @@ need() { # need PACKAGE TEST...: adds the package when the test fails
     "$@" >/dev/null 2>&1 || missing="$missing $package"
 }
 header() { echo "#include <$1>" | "${CC:-gcc}" -I/usr/include/lua5.4 -E -o /dev/null -; }
-need gcc "${CC:-gcc}" --version
-need libc6-dev header stdio.h
-need make make --version
-need python3 python3 --version
-need liblua5.4-dev header lua.h
-need libyaml-dev header yaml.h
-need libsodium-dev header sodium.h
 
-nvrtc() { # prints the first NVRTC found
-    for dir in "${CUDA_HOME:-/nonexistent}"/lib64 /usr/local/cuda/lib64 \
-        /usr/local/cuda-*/lib64 "$BUILD"/deps/nvidia/*/lib; do
-        ls "$dir"/libnvrtc.so.[0-9]* 2>/dev/null
-    done | head -n 1
-    python3 - <<'PY' 2>/dev/null
-import glob, sys
-for path in sys.path:
-    for found in sorted(glob.glob(path + "/nvidia/*/lib/libnvrtc.so.[0-9]*")):
-        print(found)
-PY
-}
-found=${WARPLOOM_NVRTC:-$(nvrtc | head -n 1)}
-[ -n "$found" ] || need python3-pip python3 -m pip --version
-
-if [ -n "$missing" ]; then
+install_missing() {
+    [ -n "$missing" ] || return 0
     as_root=
     [ "$(id -u)" = 0 ] || as_root="sudo"
     install="${as_root:+$as_root }apt-get install -y --no-install-recommends$missing"
@@ -48,17 +28,38 @@ if [ -n "$missing" ]; then
     fi
     echo "setup: $install" >&2
     export DEBIAN_FRONTEND=noninteractive
-    $install >/dev/null 2>&1 || { ${as_root:+$as_root }apt-get update >/dev/null && $install >/dev/null; }
-fi
+    $install >/dev/null 2>&1 ||
+        { ${as_root:+$as_root }apt-get update >/dev/null && $install >/dev/null; }
+}
 
-[ -n "$found" ] || found=$(nvrtc | head -n 1)
-if [ -z "$found" ]; then
+packages() {
+    need gcc "${CC:-gcc}" --version
+    need libc6-dev header stdio.h
+    need make make --version
+    need python3 python3 --version
+    need liblua5.4-dev header lua.h
+    need libyaml-dev header yaml.h
+    need libsodium-dev header sodium.h
+    install_missing
+}
+
+has_nvrtc() { WARPLOOM_CACHE=off "$BUILD/warploom" doctor | grep -q "^nvrtc  *ok "; }
+
+nvrtc() {
+    has_nvrtc && return
+    if [ -n "${WARPLOOM_NVRTC:-}" ]; then
+        echo "setup: WARPLOOM_NVRTC=$WARPLOOM_NVRTC is no usable NVRTC: correct or unset it" >&2
+        exit 1
+    fi
+    need python3-pip python3 -m pip --version
+    install_missing
     echo "setup: no NVRTC here: fetching nvidia-cuda-nvrtc $NVRTC_PIN into $BUILD/deps" >&2
-    mkdir -p "$BUILD"
     echo "nvidia-cuda-nvrtc==$NVRTC_PIN" $NVRTC_HASHES >"$BUILD/nvrtc.txt"
     python3 -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: \
-        --require-hashes --target "$BUILD/deps" -r "$BUILD/nvrtc.txt" || {
-        echo "setup: could not; install CUDA 12.3 or newer, or set WARPLOOM_NVRTC to a libnvrtc" >&2
+        --require-hashes --upgrade --target "$BUILD/deps" -r "$BUILD/nvrtc.txt" && has_nvrtc || {
+        echo "setup: could not; install CUDA 12.0 or newer, or set WARPLOOM_NVRTC to a libnvrtc" >&2
         exit 1
     }
-fi
+}
+
+"$1"

@@ -55,7 +55,8 @@ static void nvrtc_rows(cli_rows *rows) {
     wl_buf text = {0};
     wl_nvrtc_report(NULL, &text);
     for (char *line = strtok(text.data, "\n"); line; line = strtok(NULL, "\n"))
-        row(rows, "nvrtc", strstr(line, ": NVRTC ") ? "ok" : "missing", line);
+        row(rows, "nvrtc",
+            strstr(line, ": NVRTC ") && !strstr(line, " too old") ? "ok" : "missing", line);
     wl_buf_free(&text);
     if (wl_nvrtc_get(NULL, &nvrtc))
         row(rows, "nvrtc", "missing", "`make setup` fetches one; or WARPLOOM_NVRTC names one");

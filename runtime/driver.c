@@ -250,6 +250,7 @@ static void look_everywhere(search *s) {
     } places[] = {
         {"CUDA_HOME", "/lib64"},
         {NULL, "/usr/local/cuda/lib64"},
+        {NULL, "/usr/local/cuda-*/lib64"},
         {"", "/deps" PIP},
         {"", "/.." PIP},
         {"VIRTUAL_ENV", "/lib/python3*/site-packages" PIP},
@@ -288,7 +289,7 @@ wl_status wl_nvrtc_get(const char *path, const wl_nvrtc **out) {
     *out = find(path, &report);
     wl_status status = WL_OK;
     if (!*out)
-        status = fail(WL_ECOMPILE, "no usable NVRTC: install CUDA 12 or 13, or name a "
+        status = fail(WL_ECOMPILE, "no usable NVRTC: install CUDA 12.0 or newer, or name a "
                       "libnvrtc.so.13 in WARPLOOM_NVRTC; looked at:\n%.*s",
                       (int)report.size - 1, report.data);
     wl_buf_free(&report);
