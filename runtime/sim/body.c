@@ -1,0 +1,280 @@
+/* body.c - the statements of an entry: scopes, registers, labels, lines, instructions.
+   SPDX-License-Identifier: BSD-3-Clause */
+#include <stdlib.h>
+#include <string.h>
+
+#include "ptx.h"
+
+#define MOST_SCOPES 64
+
+int32_t front_registers(sim_front *f, char kind, uint32_t count) {
+    if (count > SIM_MOST_REGS - f->n_regs) {
+        lex_fail(&f->lex, f->lex.token.line, "the entry has more than %u registers", SIM_MOST_REGS);
+        return 0;
+    }
+    if (f->n_regs + count > f->reg_room) {
+        f->reg_room = 2 * (f->n_regs + count);
+        f->reg = wl_grow(f->reg, f->reg_room);
+    }
+    memset(f->reg + f->n_regs, kind, count);
+    f->n_regs += count;
+    return (int32_t)(f->n_regs - count);
+}
+
+void front_emit(sim_front *f, const sim_insn *insn) {
+    if (f->n_insns >= SIM_MOST_INSNS)
+        lex_fail(&f->lex, f->line, "the entry has more than %u instructions", SIM_MOST_INSNS);
+    else
+        *SIM_PUSH(f->insn, f->n_insns, f->room) = *insn;
+}
+
+static int shown(const lex_token *word) {
+    return (int)(word->size > 60 ? 60 : word->size);
+}
+
+static void fail_twice(sim_front *f, const lex_token *word) {
+    lex_fail(&f->lex, word->line, "'%.*s' is declared twice", shown(word), word->at);
+}
+
+/* .reg .f32 %f<100>, x; */
+static void read_registers(sim_front *f) {
+    lexer *l = &f->lex;
+    lex_token type = lex_word(l, "a type");
+    char kind = type_kind(&type);
+    if (!kind && type.size) lex_fail(l, type.line, "'%.*s' is not a type of register", shown(&type), type.at);
+    do {
+        lex_token word = lex_word(l, "a register");
+        if (!word.size) return;
+        bool many = lex_take(l, "<");
+        uint32_t count = many ? lex_count(l, SIM_MOST_REGS, "the number of registers") : 1;
+        if (many) lex_want(l, ">");
+        int32_t first = front_registers(f, kind, count);
+        sim_name *name = names_add(&f->names, &word, many ? NAME_REGISTERS : NAME_REGISTER, (uint32_t)first);
+        if (name) name->count = count;
+        else fail_twice(f, &word);
+    } while (lex_take(l, ","));
+    lex_want(l, ";");
+}
+
+/* ---- source lines ---- */
+
+static sim_place *find_place(const sim_front *f, uint64_t key) {
+    uint64_t at = (key * 0x9e3779b97f4a7c15u) >> 20;
+    for (;; at++) {
+        sim_place *p = &f->place[at & (f->place_room - 1)];
+        if (!p->key || p->key == key) return p;
+    }
+}
+
+static void grow_places(sim_front *f) {
+    if (2 * f->n_places < f->place_room) return;
+    sim_front old = *f;
+    f->place_room = old.place_room ? 2 * old.place_room : 256;
+    f->place = wl_alloc(f->place_room * sizeof *f->place);
+    for (uint32_t i = 0; i < old.place_room; i++)
+        if (old.place[i].key) *find_place(f, old.place[i].key) = old.place[i];
+    free(old.place);
+}
+
+static uint64_t read_key(lexer *l, int32_t *line) {
+    uint64_t file = lex_count(l, 0xffff, "a file");
+    *line = (int32_t)lex_count(l, 0xffffff, "a line");
+    uint64_t column = lex_count(l, 0xffffff, "a column");
+    return 1ull << 63 | file << 48 | (uint64_t)*line << 24 | column;
+}
+
+/* .loc file line column[, function_name label, inlined_at file line column]: the place of the call
+   may be inlined itself, by a .loc before; the outermost line is what a kernel's author looks at. */
+static void read_loc(sim_front *f) {
+    lexer *l = &f->lex;
+    int32_t line, outer;
+    uint64_t key = read_key(l, &line);
+    outer = line;
+    while (lex_take(l, ",")) {
+        if (lex_take(l, "inlined_at")) {
+            uint64_t call = read_key(l, &outer);
+            const sim_place *p = f->n_places ? find_place(f, call) : NULL;
+            if (p && p->key) outer = p->outer;
+        } else {
+            lex_want(l, "function_name");
+            lex_word(l, "a label");
+            if (lex_take(l, "+")) lex_count(l, UINT32_MAX, "an offset");
+        }
+    }
+    grow_places(f);
+    sim_place *p = find_place(f, key);
+    if (!p->key) f->n_places++;
+    *p = (sim_place){key, outer};
+    f->source_line = outer;
+}
+
+/* ---- labels ---- */
+
+static void read_label(sim_front *f, const lex_token *word) {
+    if (!names_add(&f->names, word, NAME_LABEL, f->n_insns)) fail_twice(f, word);
+}
+
+/* Jumps of this scope to its labels; the others ask the scope around it. They are the last ones. */
+static void close_scope(sim_front *f) {
+    uint32_t scope = f->names.scope, at = f->n_jumps;
+    while (at && f->jump[at - 1].scope == scope) at--;
+    uint32_t keep = at;
+    for (; at < f->n_jumps; at++) {
+        sim_jump jump = f->jump[at];
+        const sim_name *name = names_find(&f->names, jump.text, jump.size, false);
+        if (name && name->kind == NAME_LABEL && name->scope == scope) {
+            f->insn[jump.insn].target = name->value;
+            continue;
+        }
+        jump.scope--;
+        f->jump[keep++] = jump;
+    }
+    f->n_jumps = keep;
+    names_leave(&f->names);
+}
+
+/* ---- instructions ---- */
+
+static uint32_t hash_of(const lex_token *word) {
+    uint32_t h = 2166136261u;
+    for (size_t i = 0; i < word->size; i++) h = (h ^ (unsigned char)word->at[i]) * 16777619u;
+    return h;
+}
+
+static sim_opcode **find_opcode(const sim_front *f, const lex_token *word) {
+    for (uint32_t at = hash_of(word);; at++) {
+        sim_opcode **o = &f->opcode[at & (f->opcode_room - 1)];
+        if (!*o || lex_same(word, (*o)->text)) return o;
+    }
+}
+
+static void grow_opcodes(sim_front *f) {
+    if (2 * f->n_opcodes < f->opcode_room) return;
+    sim_front old = *f;
+    f->opcode_room = old.opcode_room ? 2 * old.opcode_room : 512;
+    f->opcode = wl_alloc(f->opcode_room * sizeof *f->opcode);
+    for (uint32_t i = 0; i < old.opcode_room; i++) {
+        if (!old.opcode[i]) continue;
+        lex_token word = {old.opcode[i]->text, strlen(old.opcode[i]->text), LEX_WORD, 0};
+        *find_opcode(f, &word) = old.opcode[i];
+    }
+    free(old.opcode);
+}
+
+static const sim_opcode *read_opcode(sim_front *f, const lex_token *word) {
+    grow_opcodes(f);
+    sim_opcode **found = find_opcode(f, word);
+    if (*found) return *found;
+    sim_opcode op;
+    const char *text = sim_take_text(f->arena, word->at, word->size);
+    if (!form_read(text, &op)) {
+        bool call = word->size >= 4 && !memcmp(word->at, "call", 4);
+        lex_fail(&f->lex, word->line, call ? "%.*s: functions are not known here; inline them"
+                                           : "%.*s: this instruction is not known here",
+                 shown(word), word->at);
+        return NULL;
+    }
+    f->n_opcodes++;
+    *found = sim_take(f->arena, sizeof op);
+    **found = op;
+    return *found;
+}
+
+static void read_guard(sim_front *f, sim_insn *insn) {
+    insn->guard = SIM_NONE;
+    if (!lex_take(&f->lex, "@")) return;
+    insn->negated = lex_take(&f->lex, "!");
+    lex_token word = lex_word(&f->lex, "a predicate");
+    insn->guard = word.size ? front_find(f, &word) : SIM_NONE;
+    if (word.size && (insn->guard == SIM_NONE || f->reg[insn->guard] != 'p'))
+        lex_fail(&f->lex, word.line, "guard '%.*s' is not a declared predicate", shown(&word), word.at);
+}
+
+static void read_instruction(sim_front *f, sim_insn *insn, const lex_token *word) {
+    const sim_opcode *op = f->op = read_opcode(f, word);
+    if (!op) return;
+    f->line = word->line;
+    insn->form = (uint16_t)(op->form - sim_forms);
+    insn->op = op->form->op;
+    insn->opcode = op->text;
+    insn->flags = op->flags;
+    insn->width = op->width;
+    insn->type = op->type;
+    insn->reduction = op->reduction;
+    insn->rounding = op->rounding;
+    insn->ptx_line = word->line;
+    insn->source_line = f->source_line;
+    operands_read(f, insn);
+    if (f->lex.status) return;
+    if (!lex_is(&f->lex, ";"))
+        lex_fail(&f->lex, f->lex.token.line, "%s: ';' expected after its operands", op->text);
+    lex_take(&f->lex, ";");
+    front_emit(f, insn);
+}
+
+/* ---- statements ---- */
+
+static void skip_statement(sim_front *f) {
+    lex_skip(&f->lex, ";");
+}
+
+/* .local and the like may be there as long as nothing uses them. */
+static void read_unused(sim_front *f) {
+    sim_declaration d = declaration_read(&f->lex);
+    if (d.word.size && !names_add(&f->names, &d.word, NAME_GLOBAL, 0)) fail_twice(f, &d.word);
+    skip_statement(f);
+}
+
+static void read_shared(sim_front *f) {
+    shared_read(f, false);
+}
+
+static const struct {
+    const char *word;
+    void (*read)(sim_front *f);
+} directives[] = {
+    {".reg", read_registers}, {".loc", read_loc}, {".pragma", skip_statement},
+    {".shared", read_shared}, {".local", read_unused}, {".const", read_unused},
+    {".global", read_unused},
+};
+
+static void read_directive(sim_front *f, const lex_token *word) {
+    for (size_t i = 0; i < sizeof directives / sizeof *directives; i++)
+        if (lex_same(word, directives[i].word)) {
+            directives[i].read(f);
+            return;
+        }
+    lex_fail(&f->lex, word->line, "directive '%.*s' is not known here", shown(word), word->at);
+}
+
+static void read_statement(sim_front *f) {
+    lexer *l = &f->lex;
+    sim_insn insn;
+    memset(&insn, 0, sizeof insn);
+    read_guard(f, &insn);
+    lex_token word = lex_word(l, "an instruction");
+    if (!word.size) return;
+    if (insn.guard == SIM_NONE && lex_take(l, ":")) read_label(f, &word);
+    else if (*word.at == '.') read_directive(f, &word);
+    else read_instruction(f, &insn, &word);
+}
+
+void body_read(sim_front *f) {
+    lexer *l = &f->lex;
+    uint32_t outermost = f->names.scope;
+    names_enter(&f->names);
+    while (f->names.scope > outermost && !l->status) {
+        if (lex_take(l, "}")) close_scope(f);
+        else if (lex_take(l, ";")) continue;
+        else if (!lex_is(l, "{")) read_statement(f);
+        else if (f->names.scope - outermost >= MOST_SCOPES)
+            lex_fail(l, l->token.line, "more than %d braces inside each other", MOST_SCOPES);
+        else {
+            lex_next(l);
+            names_enter(&f->names);
+        }
+    }
+    if (!l->status && f->n_jumps)
+        lex_fail(l, f->jump[0].line, "label '%.*s' is not declared",
+                 (int)(f->jump[0].size > 60 ? 60 : f->jump[0].size), f->jump[0].text);
+}

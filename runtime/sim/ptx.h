@@ -1,0 +1,147 @@
+/* ptx.h - what the files of the PTX front end share: opcodes, names, the entry being read.
+   SPDX-License-Identifier: BSD-3-Clause */
+#ifndef WL_SIM_PTX_H
+#define WL_SIM_PTX_H
+
+#include "lex.h"
+#include "program.h"
+
+/* ---- memory of a module, freed at once (arena.c) ---- */
+
+typedef struct sim_arena {
+    struct sim_chunk *last;
+} sim_arena;
+void *sim_take(sim_arena *a, size_t size); /* zeroed, 64-byte aligned from 64 bytes on */
+char *sim_take_text(sim_arena *a, const char *text, size_t size);
+void sim_arena_free(sim_arena *a);
+
+/* ---- opcodes (forms.c) ---- */
+
+/* An opcode as written, found among the forms, with what its words say. */
+typedef struct {
+    const sim_form *form;
+    const char *text;
+    uint32_t flags;
+    uint8_t width, type, reduction, rounding;
+    uint8_t vector; /* of .v2, .x4, .3d …; 0: none */
+    sim_mma mma;
+} sim_opcode;
+/* False when no form has that name. */
+bool form_read(const char *text, sim_opcode *out);
+
+/* ---- names (names.c) ---- */
+
+typedef enum {
+    NAME_REGISTER, /* value: its number */
+    NAME_REGISTERS, /* prefix; value: number of the first, count */
+    NAME_LABEL,    /* value: instruction */
+    NAME_PARAM,    /* value: offset */
+    NAME_SHARED,   /* value: index of the variable */
+    NAME_GLOBAL    /* known to be there, but not usable */
+} name_kind;
+typedef struct {
+    const char *text;
+    uint32_t size, hash, next, scope;
+    name_kind kind;
+    uint32_t value, count;
+} sim_name;
+typedef struct {
+    sim_name *name;
+    uint32_t n, room, scope;
+    uint32_t *bucket; /* 1-based heads; the innermost declaration comes first */
+} sim_names;
+void names_open(sim_names *t);
+void names_close(sim_names *t);
+void names_enter(sim_names *t);
+void names_leave(sim_names *t);
+/* NULL when that name (and kind of name: prefix or whole) is there in this scope already. */
+sim_name *names_add(sim_names *t, const lex_token *word, name_kind kind, uint32_t value);
+const sim_name *names_find(const sim_names *t, const char *text, size_t size, bool prefix);
+
+/* ---- an entry while it is read: registers are virtual (body.c, operands.c), then slots (live.c) ---- */
+
+typedef struct {
+    const char *text; /* of the label */
+    size_t size;
+    uint32_t insn, scope;
+    int line;
+} sim_jump;
+typedef struct {
+    uint32_t size, align, offset;
+    uint32_t entry; /* that it was placed for */
+    bool dynamic;
+} sim_variable;
+typedef struct {
+    uint64_t bits;
+    uint32_t next; /* 1-based, same hash */
+    uint32_t slot;
+    bool wide;
+} sim_constant;
+typedef struct {
+    uint64_t key; /* file, line, column of a .loc */
+    int32_t outer;
+} sim_place;
+
+typedef struct {
+    lexer lex;
+    sim_arena *arena;
+    sim_names names;
+    sim_opcode **opcode; /* hash table of those met */
+    uint32_t n_opcodes, opcode_room;
+
+    sim_program program;
+    const sim_opcode *op; /* of the instruction being read, and its line */
+    int line;
+    sim_insn *insn;
+    uint32_t n_insns, room;
+    char *reg; /* i, l, h, p of each virtual register */
+    uint32_t n_regs, reg_room;
+    int32_t special[SIM_SPECIALS]; /* virtual registers */
+    sim_constant *constant;
+    uint32_t n_constants, constant_room, constant_slots;
+    uint32_t constant_bucket[256];
+    sim_jump *jump;
+    uint32_t n_jumps, jump_room;
+    sim_variable *variable;
+    uint32_t n_variables, variable_room;
+    uint32_t shared_size, shared_align, entry;
+    sim_place *place;      /* hash table of .loc */
+    uint32_t n_places, place_room;
+    int32_t source_line;
+} sim_front;
+
+#define SIM_MOST_INSNS (1u << 18)
+#define SIM_MOST_REGS (1u << 20)
+
+/* One more element; arrays double. */
+#define SIM_PUSH(array, n, room) \
+    ((n) < (room) ? &(array)[(n)++] \
+                  : ((array) = wl_grow((array), ((room) = (room) ? 2 * (room) : 64) * sizeof *(array)), \
+                     &(array)[(n)++]))
+
+/* `count` new virtual registers; the first one's number (body.c). */
+int32_t front_registers(sim_front *f, char kind, uint32_t count);
+void front_emit(sim_front *f, const sim_insn *insn);
+void body_read(sim_front *f); /* after `{`, to the closing one */
+
+/* The register of that name, or SIM_NONE (operands.c). */
+int32_t front_find(const sim_front *f, const lex_token *word);
+/* The operands of f->op, whose guard is set. */
+void operands_read(sim_front *f, sim_insn *insn);
+
+/* After .shared; .param; .global or .const: a variable and its `;` (variables.c). */
+typedef struct {
+    lex_token word;
+    uint32_t bytes, align, size;
+    bool array;
+} sim_declaration;
+sim_declaration declaration_read(lexer *l);
+void shared_read(sim_front *f, bool dynamic);
+/* Kind of a register of that type, 0 for none; bytes of a type, 0 for none. */
+char type_kind(const lex_token *type);
+uint32_t type_bytes(const lex_token *type);
+
+/* Virtual registers become slots (live.c). */
+void live_allocate(sim_front *f);
+
+#endif
