@@ -1,4 +1,4 @@
-# test_python.py - runtime/python/warploom.py over the fake driver, with tensors that are no torch's.
+# test_python.py - runtime/python/warploom.py over the fake driver, with tensors not of torch.
 # SPDX-License-Identifier: BSD-3-Clause
 import contextlib
 import ctypes
@@ -23,7 +23,7 @@ class Tensor:
 
     def __init__(self, *shape, dtype="bfloat16", device="cuda"):
         self.shape, self.dtype, self.device, self.is_cuda = shape, dtype, device, device == "cuda"
-        self.address = ctypes.c_uint64()
+        self.address, self.requires_grad = ctypes.c_uint64(), False
         count = 1
         self.strides = []
         for extent in reversed(shape):
@@ -50,6 +50,7 @@ class Tensor:
 torch = types.ModuleType("torch")
 torch.bfloat16, torch.float16, torch.float32 = "bfloat16", "float16", "float32"
 torch.empty = Tensor
+torch.is_grad_enabled = lambda: False
 torch.cuda = types.SimpleNamespace(
     device=lambda index: contextlib.nullcontext(), synchronize=lambda: None,
     current_stream=lambda index: types.SimpleNamespace(cuda_stream=0))
@@ -106,18 +107,36 @@ class Python(unittest.TestCase):
     def test_errors_are_raised(self):
         q, k, v = self.q, self.k, self.v
         self.assertEqual(self.raises("both are seq_k", q, k, Tensor(2, 51, 2, 64)).status, 2)
-        self.raises("q is a 4-dimensional float32 tensor on cuda", Tensor(2, 3, 4, 64, dtype="float32"),
-                    k, v)
-        self.raises("v is a 4-dimensional bfloat16 tensor on cpu", q, k,
+        self.raises("q is a (2, 3, 4, 64) float32 tensor on cuda: expected (batch, seq, heads, dim), "
+                    "none of them 0, dtype", Tensor(2, 3, 4, 64, dtype="float32"), k, v)
+        self.raises("q is an empty (2, 0, 6, 64) bfloat16 tensor", Tensor(2, 0, 6, 64), k, v)
+        self.raises("v is a (2, 50, 2, 64) bfloat16 tensor on cpu", q, k,
                     Tensor(2, 50, 2, 64, device="cpu"))
-        self.raises("q has 3 dimensions and v 4", Tensor(30, 6, 64), k, v)
+        self.raises("q has 3 dimensions, v 4", Tensor(30, 6, 64), k, v)
         self.raises("float32 CUDA tensor (batch, heads, seq_q) = (2, 6, 30)", q, k, v,
                     lse=Tensor(2, 30, 6, dtype="float32"))
+        for scale in (0.0, -1.0, 1e-40, 1e300, float("nan")):
+            self.raises(f"scale = {scale}: expected None, or a number from 2e-38 to 2e+38", q, k, v,
+                        scale=scale)
+        plan = warploom.forward_plan(q, k, v)
         os.environ["FAKE_CUDA_FAIL"] = "cuLaunchKernelEx:700"
         try:
             self.assertEqual(self.raises("CUDA_ERROR_ILLEGAL_ADDRESS", q, k, v).status, 1)
+            with self.assertRaises(warploom.Error) as caught:
+                plan()
+            self.assertEqual(caught.exception.status, 1)
         finally:
             del os.environ["FAKE_CUDA_FAIL"]
+
+    def test_there_is_no_backward(self):
+        self.k.requires_grad = True
+        warploom.forward(self.q, self.k, self.v)
+        torch.is_grad_enabled = lambda: True
+        try:
+            self.raises("k requires a gradient: no backward yet, call under torch.no_grad()",
+                        self.q, self.k, self.v)
+        finally:
+            torch.is_grad_enabled = lambda: False
 
     def test_a_missing_library_is_told(self):
         found = os.environ["WARPLOOM_LIB"]

@@ -5,7 +5,7 @@
 
 q is (batch, seq_q, heads, head_dim), k and v are (batch, seq_k, kv_heads, …); bf16 or fp16; any
 strides of multiples of 16 bytes with a contiguous last dimension. The call is queued on the current
-stream. Errors are raised as warploom.Error, whose text names the argument. There is no backward."""
+stream. Errors are raised as warploom.Error. No backward yet: gradients are off or not asked for."""
 import ctypes
 import functools
 import os
@@ -15,7 +15,7 @@ import torch
 
 _DTYPES = {torch.bfloat16: 0, torch.float16: 1}
 _HERE = os.path.dirname(os.path.abspath(__file__))
-# struct wl_forward_args of warploom.h: size, four tensors, lse, mask, scale, variant, kernel, stream
+# struct wl_forward_args: size, four tensors, lse, mask, scale, variant, kernel, stream
 _ARGS = struct.Struct("@N" + "Pi8q" * 4 + "PifPPP")
 
 
@@ -29,7 +29,7 @@ class Error(RuntimeError):
 
 @functools.cache
 def library():
-    """libwarploom.so: WARPLOOM_LIB, beside this file, in the checkout's build/, else the loader's."""
+    """libwarploom.so: WARPLOOM_LIB, beside this file, the checkout's build/, else the loader's."""
     places = [os.path.join(_HERE, "libwarploom.so"),
               os.path.join(_HERE, "..", "..", os.environ.get("BUILD", "build"), "libwarploom.so")]
     found = os.environ.get("WARPLOOM_LIB") or next(filter(os.path.exists, places), "libwarploom.so")
@@ -77,20 +77,25 @@ def _stream(index):
 
 
 def _pack(q, k, v, o, lse, causal, scale, variant, kernel):
-    fields = []
+    if scale is not None and not 2e-38 <= scale <= 2e38:
+        raise Error(f"scale = {scale}: expected None, or a number from 2e-38 to 2e+38")
+    fields = [_ARGS.size]
     for name, t in (("q", q), ("k", k), ("v", v), ("out", o)):
         dtype = _DTYPES.get(t.dtype)
-        if dtype is None or not t.is_cuda or t.dim() != 4:
-            raise Error(f"{name} is a {t.dim()}-dimensional {t.dtype} tensor on {t.device}: expected "
-                        "(batch, seq, heads, dim), dtype bfloat16 or float16, on a CUDA device")
+        if dtype is None or not t.is_cuda or t.dim() != 4 or 0 in t.shape:
+            raise Error(f"{name} is {'an empty' if 0 in t.shape else 'a'} {tuple(t.shape)} "
+                        f"{t.dtype} tensor on {t.device}: expected (batch, seq, heads, dim), none "
+                        "of them 0, dtype bfloat16 or float16, on a CUDA device")
+        if t.requires_grad and torch.is_grad_enabled():
+            raise Error(f"{name} requires a gradient: no backward yet, call under torch.no_grad()")
         fields += (t.data_ptr(), dtype, *t.shape, *t.stride())
-    return _ARGS.pack(_ARGS.size, *fields, lse.data_ptr() if lse is not None else 0, int(causal),
-                      scale or 0.0, _address(variant), _address(kernel), _stream(q.get_device()))
+    return _ARGS.pack(*fields, lse.data_ptr() if lse is not None else 0, int(causal), scale or 0.0,
+                      _address(variant), _address(kernel), _stream(q.get_device()))
 
 
 def _outputs(q, v, out, lse, return_lse):
     if q.dim() != 4 or v.dim() != 4:
-        raise Error(f"q has {q.dim()} dimensions and v {v.dim()}: expected (batch, seq, heads, dim)")
+        raise Error(f"q has {q.dim()} dimensions, v {v.dim()}: expected (batch, seq, heads, dim)")
     batch, rows, heads, _ = q.shape
     if out is None:
         out = torch.empty(batch, rows, heads, v.shape[3], dtype=q.dtype, device=q.device)
@@ -105,14 +110,12 @@ def _outputs(q, v, out, lse, return_lse):
 
 def forward(q, k, v, causal=False, scale=None, out=None, return_lse=False, *, lse=None,
             variant=None, kernel=None):
-    """softmax(scale * q k^T + mask) v into out (made if None). causal is aligned bottom-right; scale
-    None is 1/sqrt(head_dim); lse is log sum exp per row, (batch, heads, seq_q) in float32. variant
-    names one declared in a spec, kernel forces a candidate."""
+    """softmax(scale * q k^T + mask) v into out (made if None). causal is aligned bottom-right;
+    scale None is 1/sqrt(head_dim); lse is log sum exp per row, (batch, heads, seq_q) in float32.
+    variant names one declared in a spec, kernel forces a candidate."""
     out, lse = _outputs(q, v, out, lse, return_lse)
     args = _pack(q, k, v, out, lse, causal, scale, variant, kernel)
-    status = library().wl_forward(_context(q.get_device()), args)
-    if status:
-        _check(status)
+    _check(library().wl_forward(_context(q.get_device()), args))
     return (out, lse) if return_lse else out
 
 
@@ -126,14 +129,13 @@ def prepared(q, k, v, causal=False, scale=None, out=None, return_lse=False, *, l
     return library(), _context(q.get_device()), args
 
 
-def forward_plan(q, k, v, causal=False, scale=None, out=None, return_lse=False, *, lse=None, **more):
+def forward_plan(q, k, v, causal=False, scale=None, out=None, return_lse=False, **more):
     """A function of no arguments that launches this call again, and holds its tensors."""
-    out, lse = _outputs(q, v, out, lse, return_lse)
+    out, lse = _outputs(q, v, out, more.pop("lse", None), return_lse)
     lib, context, args = prepared(q, k, v, causal, scale, out, lse=lse, **more)
 
     def launch(wl_forward=lib.wl_forward, keep=(q, k, v)):
-        if wl_forward(context, args):
-            raise Error(lib.wl_error().decode())
+        _check(wl_forward(context, args))
         return (out, lse) if return_lse else out
     return launch
 
