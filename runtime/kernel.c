@@ -13,21 +13,49 @@ extern const char wl_generator_digest[65]; /* build/digest.c */
 
 /* ---- a choice ---- */
 
+/* Behind what is quoted at `at`: a string or a character. */
+static char *quoted_end(char *at) {
+    char quote = *at++;
+    while (*at && *at != quote && *at != '\n') at += *at == '\\' && at[1] ? 2 : 1;
+    return at + (*at == quote);
+}
+
+/* A copy with blanks in place of comments. */
+static char *without_comments(const char *text) {
+    char *code = wl_copy(text);
+    for (char *at = code; *at;) {
+        bool line = !strncmp(at, "//", 2), block = !strncmp(at, "/*", 2);
+        char *end = at + 1, *close = block ? strstr(at + 2, "*/") : NULL;
+        if (line) end = at + strcspn(at, "\n");
+        else if (block) end = close ? close + 2 : at + strlen(at);
+        else if (*at == '"' || *at == '\'') end = quoted_end(at);
+        if (line || block) memset(at, ' ', (size_t)(end - at));
+        at = end;
+    }
+    return code;
+}
+
 /* The entry of a hand-edited source: the first name before a '(' after __global__ that does not
    start with "__" (such as __launch_bounds__). */
 static wl_status find_entry(const char *file, const char *text, char entry[128]) {
-    const char *at = strstr(text, "__global__");
+    char *code = without_comments(text);
+    wl_status status = WL_OK;
+    const char *at = strstr(code, "__global__");
     while (at && *at) {
         size_t size = 0;
         while (isalnum((unsigned char)at[size]) || at[size] == '_') size++;
         if (size && size < 128 && at[size] == '(' && strncmp(at, "__", 2)) {
             memcpy(entry, at, size);
             entry[size] = '\0';
-            return WL_OK;
+            break;
         }
         at += size ? size : 1;
     }
-    return fail(WL_EINVAL, "%s: no kernel: expected extern \"C\" __global__ void NAME(…)", file);
+    if (!at || !*at)
+        status =
+            fail(WL_EINVAL, "%s: no kernel: expected extern \"C\" __global__ void NAME(…)", file);
+    free(code);
+    return status;
 }
 
 /* The question as the generator reads it: `launch NAME`, or `choose PROBLEM` with sizes rounded, so

@@ -473,7 +473,19 @@ TEST(a_hand_edited_source_compiles_alone) {
     CHECK_STR(entry, "fwd_hand");
     CHECK_STR(out.image.data + 64, hand);
     wl_compiled_free(&out);
+    static const char *const same[] = {
+        "// __global__ void f(\n__global__ void g(int *p) {}",
+        "/* __global__ void f( */ __global__ void g(int *p) {}",
+        "__global__ /* f( */ void g(int *p) {}",
+        "const char *s = \"/*\\\"//\", c = '\"'; extern \"C\" __global__ void g(int *p) {} // \"",
+    };
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        CHECK_INT(wl_kernel_compile(tools, "g.cu", same[i], entry, &out), WL_OK);
+        CHECK_STR(entry, "g");
+        wl_compiled_free(&out);
+    }
     CHECK_INT(wl_kernel_compile(tools, "x.cu", "", entry, &out), WL_EINVAL);
+    CHECK_INT(wl_kernel_compile(tools, "x.cu", "/* __global__ void f(", entry, &out), WL_EINVAL);
     wl_tools_close(tools);
 }
 
