@@ -7,6 +7,7 @@ run.py --all      the covering set's larger sister: every listed candidate is em
 run.py --size     lines by module; fails above the limits in the Makefile
 BUILD names the build folder.
 """
+import collections
 import concurrent.futures
 import ctypes
 import glob
@@ -223,13 +224,26 @@ def long_functions(text):
 
 
 def unused(text):
-    """Names that a kernel declares and never mentions again."""
+    """Names that a kernel does nothing with but declare them, once or (a prototype) oftener."""
     code = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S)
-    words = re.findall(r"\w+", code)
-    types = r"\b(?:int|u16|u32|u64|float|bool|void|auto|struct)[\s*&]+"
+    words = collections.Counter(re.findall(r"\w+", code))
+    types = r"\b(?:int|u16|u32|u64|float|bool|void|auto|[A-Z]\w*|\w+_params)\s[\s*&(]*"
     declared = re.findall(types + r"([a-z]\w*)", code)
     declared += re.findall(r"[,(]\s*([a-z]\w*) = ", code)  # the next of a list of declarators
-    return [f"{name} is never used" for name in sorted(set(declared)) if words.count(name) == 1]
+    declared += re.findall(r"\bstruct (\w+)\s*[{;]", code)
+    times = collections.Counter(declared)
+    return [f"{name} is never used" for name in sorted(times) if words[name] <= times[name]]
+
+
+# Each name that ends with _ is never used.
+UNUSED = """struct Used { int a; u32 b_; };
+struct Other_ { int a; };
+__device__ void f_(float (&d_)[4], Used *p);
+__device__ void f_(float (&d_)[4], Used *p) { p->a = 1; }
+__device__ int g(int x); // f_ d_
+__device__ int g(int x) { const Used s_ = {x, y_ = 2}; return x; }
+__global__ void main(fwd_params q) { use(main, g(q.a)); }
+"""
 
 
 def check_examples():
@@ -270,6 +284,8 @@ def check_generated():
         text = open(path, encoding="utf-8").read() if os.path.exists(path) else ""
         result.expect(text == warploom("emit", name).stdout,
                       f"{path} is not current: build/warploom emit {name} -o generated/{name}.cu")
+    result.expect(unused(UNUSED) == [f"{name}_ is never used" for name in
+                                     ("Other", "b", "d", "f", "s", "y")], unused(UNUSED))
     for name in names + generator.ask("cover").split():
         faults = unfit(generator.ask("source", name))
         result.expect(not faults, f"{name}: {faults}")
