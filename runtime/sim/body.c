@@ -76,36 +76,43 @@ static void grow_places(sim_front *f) {
     free(old.place);
 }
 
-static uint64_t read_key(lexer *l, int32_t *line) {
-    uint64_t file = lex_count(l, 0xffff, "a file");
-    *line = (int32_t)lex_count(l, 0xffffff, "a line");
+static sim_place read_place_of(lexer *l, uint64_t *file) {
+    *file = lex_count(l, 0xffff, "a file");
+    sim_place p = {.line = (int32_t)lex_count(l, 0xffffff, "a line")};
     uint64_t column = lex_count(l, 0xffffff, "a column");
-    return 1ull << 63 | file << 48 | (uint64_t)*line << 24 | column;
+    p.key = 1ull << 63 | *file << 48 | (uint64_t)p.line << 24 | column;
+    return p;
 }
 
-/* .loc file line column[, function_name label, inlined_at file line column]: the place of the call
-   may be inlined itself, by a .loc before; the outermost line is what a kernel's author looks at. */
+/* .loc file line column[, function_name label, inlined_at file line column]: the call's place may be
+   inlined itself, by a .loc before. What a kernel's author looks at is the innermost line of his own
+   file, that of the entry's first .loc, and the line that called this function. */
 static void read_loc(sim_front *f) {
     lexer *l = &f->lex;
-    int32_t line, outer;
-    uint64_t key = read_key(l, &line);
-    outer = line;
+    uint64_t file, call_file;
+    sim_place own = read_place_of(l, &file), call = {.key = 0};
+    if (!f->n_places) f->own_file = file;
     while (lex_take(l, ",")) {
         if (lex_take(l, "inlined_at")) {
-            uint64_t call = read_key(l, &outer);
-            const sim_place *p = f->n_places ? find_place(f, call) : NULL;
-            if (p && p->key) outer = p->outer;
+            call = read_place_of(l, &call_file);
+            const sim_place *p = f->n_places ? find_place(f, call.key) : NULL;
+            if (p && p->key) call = *p;
+            else if (call_file != f->own_file) call.line = 0;
         } else {
             lex_want(l, "function_name");
             lex_word(l, "a label");
             if (lex_take(l, "+")) lex_count(l, UINT32_MAX, "an offset");
         }
     }
+    if (file == f->own_file) own.caller = call.line;
+    else own.line = call.line, own.caller = call.caller;
     grow_places(f);
-    sim_place *p = find_place(f, key);
+    sim_place *p = find_place(f, own.key);
     if (!p->key) f->n_places++;
-    *p = (sim_place){key, outer};
-    f->source_line = outer;
+    *p = own;
+    if (!own.line) return; /* the compiler's own code belongs to the line before */
+    f->source_line = own.line;
+    f->caller_line = own.caller;
 }
 
 /* ---- labels ---- */
@@ -204,6 +211,7 @@ static void read_instruction(sim_front *f, sim_insn *insn, const lex_token *word
     insn->rounding = op->rounding;
     insn->ptx_line = word->line;
     insn->source_line = f->source_line;
+    insn->caller_line = f->caller_line;
     operands_read(f, insn);
     if (f->lex.status) return;
     if (!lex_is(&f->lex, ";"))

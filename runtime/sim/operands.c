@@ -174,7 +174,7 @@ static place read_place(sim_front *f) {
 static sim_insn before(const sim_front *f, const sim_insn *insn, uint16_t op) {
     return (sim_insn){.form = insn->form, .op = op, .guard = insn->guard, .negated = insn->negated,
                       .results = 1, .operands = 2, .opcode = f->op->text, .ptx_line = f->line,
-                      .source_line = f->source_line};
+                      .source_line = f->source_line, .caller_line = f->caller_line};
 }
 
 /* The place as one operand: an instruction before this one computes what is no register. */

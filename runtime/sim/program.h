@@ -74,7 +74,9 @@ typedef struct {
     uint8_t type, reduction, rounding; /* sim_type, sim_reduction, sim_round */
     uint32_t target;       /* of a branch: index of an instruction */
     uint32_t flags;        /* SIM_FLAG_… */
-    int32_t ptx_line, source_line;
+    int32_t ptx_line;
+    int32_t source_line; /* the innermost line, by .loc, of the file that holds the entry; 0: unknown */
+    int32_t caller_line; /* where that function was called, when it is inlined; 0 */
     const char *opcode;    /* as written, without operands */
     sim_mma mma;
     bool touches_wgmma;    /* an operand is a register that some wgmma names */

@@ -85,7 +85,7 @@ static void read_performance(sim_front *f, const lex_token *word) {
 
 static void open_entry(sim_front *f) {
     f->n_insns = f->n_regs = f->n_constants = f->constant_slots = f->n_jumps = f->n_places = 0;
-    f->source_line = 0;
+    f->source_line = f->caller_line = 0;
     f->shared_size = 0;
     f->shared_align = 16;
     memset(f->constant_bucket, 0, sizeof f->constant_bucket);

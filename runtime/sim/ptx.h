@@ -79,7 +79,7 @@ typedef struct {
 } sim_constant;
 typedef struct {
     uint64_t key; /* file, line, column of a .loc */
-    int32_t outer;
+    int32_t line, caller;
 } sim_place;
 
 typedef struct {
@@ -107,7 +107,8 @@ typedef struct {
     uint32_t shared_size, shared_align, entry;
     sim_place *place;      /* hash table of .loc */
     uint32_t n_places, place_room;
-    int32_t source_line;
+    uint64_t own_file;
+    int32_t source_line, caller_line;
 } sim_front;
 
 #define SIM_MOST_INSNS (1u << 18)
