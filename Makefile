@@ -7,7 +7,7 @@ PYTHON ?= python3
 OPT ?= -O2 -g
 LUA_INC ?= /usr/include/lua5.4
 # The most lines that gen/, templates/ and runtime/ may have together; a commit that raises it says why.
-SIZE_LIMIT = 9400
+SIZE_LIMIT = 11200
 # The same for runtime/sim, which stands on gen/base alone.
 SIM_SIZE_LIMIT = 4500
 
@@ -24,7 +24,8 @@ EMBED := $(sort $(wildcard gen/*.lua specs/*.yaml templates/*.lua templates/*.in
 # Sources of the four programs; the command takes the library's objects, whose inner names the
 # shared library hides.
 GEN_C := $(filter-out gen/embed.c,$(wildcard gen/*.c))
-CLI_C := $(wildcard runtime/cli*.c runtime/npy.c runtime/reference.c)
+CLI_C := $(wildcard runtime/cli*.c) runtime/npy.c runtime/reference.c runtime/json.c \
+	runtime/foreign.c
 LIB_C := gen/base.c gen/problem.c $(filter-out $(CLI_C),$(wildcard runtime/*.c))
 SIM_C := $(wildcard runtime/sim/*.c)
 TEST_C := $(filter-out tests/test_sim%,$(wildcard tests/test_*.c))

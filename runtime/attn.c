@@ -330,18 +330,6 @@ static wl_status find_or_make(wl_context *ctx, const call *c, entry **out) {
 
 /* ---- launch ---- */
 
-/* cuda.h's CUlaunchAttribute and CUlaunchConfig. */
-typedef struct {
-    _Alignas(8) int id;
-    char pad[4];
-    unsigned value[16];
-} launch_attribute;
-typedef struct {
-    unsigned grid[3], block[3], shared;
-    void *stream;
-    launch_attribute *attributes;
-    unsigned n_attributes;
-} launch_config;
 #define CLUSTER_DIMENSION 4 /* CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION */
 
 /* The grid is persistent: a cluster for each work item, at most as many as the device holds. */
@@ -366,8 +354,8 @@ static wl_status launch(const wl_context *ctx, const call *c, const entry *e, in
     void *arguments[WL_MAX_MAPS + 1];
     params p;
     unsigned cluster = (unsigned)kernel->cluster;
-    launch_attribute attribute = {.id = CLUSTER_DIMENSION, .value = {cluster, 1, 1}};
-    launch_config config = {.grid = {0, 1, 1},
+    wl_launch_attribute attribute = {.id = CLUSTER_DIMENSION, .value = {cluster, 1, 1}};
+    wl_launch_config config = {.grid = {0, 1, 1},
                             .block = {(unsigned)kernel->threads, 1, 1},
                             .shared = (unsigned)kernel->shared,
                             .stream = c->args->stream,

@@ -35,12 +35,17 @@ static const command command_table[] = {
      "validates specs and templates: all errors, in order (without SPEC: the built-in ones)"},
     {"emit", "NAME|PROBLEM", 1, HAS(JSON) | HAS(SPEC) | HAS(OUT), cli_emit, "the CUDA source"},
     {"compile", "NAME|PROBLEM... | --source FILE.cu", 0,
-     HAS(JSON) | HAS(SPEC) | HAS(OUT) | HAS(SOURCE), cli_compile,
+     HAS(JSON) | HAS(SPEC) | HAS(OUT) | HAS(SOURCE) | HAS(DEVICE), cli_compile,
      "compiles into the cache and tells what each kernel takes (quote each of several problems)"},
     {"run", "PROBLEM", 1,
      HAS(JSON) | HAS(SPEC) | HAS(OUT) | HAS(SOURCE) | HAS(KERNEL) | HAS(Q) | HAS(K) | HAS(V) |
-         HAS(LSE) | HAS(RANDOM) | HAS(CHECK),
-     cli_run, "runs on the GPU, times it, checks it"},
+         HAS(LSE) | HAS(RANDOM) | HAS(CHECK) | HAS(DEVICE),
+     cli_run, "runs on the GPU (or in the simulator), times it, checks it"},
+    {"verify", "NAME|PROBLEM | --source FILE.cu [PROBLEM]", 0,
+     HAS(JSON) | HAS(SPEC) | HAS(SOURCE) | HAS(SCHEDULES), cli_verify,
+     "runs in the simulator under many schedules: races, deadlocks, wrong results"},
+    {"sim", "FILE.ptx --launch FILE.json", 1, HAS(JSON) | HAS(LAUNCH) | HAS(SCHEDULES), cli_sim,
+     "runs any kernel's PTX in the simulator and checks it (man page: the launch file)"},
     {"explain", "NAME|PROBLEM", 1, HAS(JSON) | HAS(SPEC), cli_explain,
      "what each part of the name means, its plan, who chose it"},
     {"doctor", "", 0, HAS(JSON) | HAS(SPEC), cli_doctor,
@@ -82,7 +87,7 @@ static void print_help(const command *c) {
     printf("warploom %s - attention kernels for NVIDIA GPUs, made from YAML specs\n\nCommands:\n",
            WARPLOOM_VERSION);
     for (size_t i = 0; i < COMMANDS; i++)
-        printf("  %-8s %-36s\n           %s\n", command_table[i].name, command_table[i].operands,
+        printf("  %-8s %s\n           %s\n", command_table[i].name, command_table[i].operands,
                command_table[i].what);
     print_problem();
     printf("\n`warploom COMMAND -h` tells a command's options; --version the version.\n"
@@ -143,6 +148,17 @@ static wl_status take_option(const command *c, char *word, char *next, cli_args 
     if (o == OPTION_SPEC) out->spec[out->n_specs++] = value;
     else if (out->value[o]) return fail(WL_EINVAL, "%s: %s is given twice", c->name, word);
     out->value[o] = value;
+    return WL_OK;
+}
+
+wl_status cli_number(const cli_args *args, cli_option option, uint64_t *out) {
+    const char *text = args->value[option];
+    char *end;
+    errno = 0;
+    *out = strtoull(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || errno)
+        return fail(WL_EINVAL, "%s: expected a whole number below 2^64, got '%s'",
+                    option_table[option].name, text);
     return WL_OK;
 }
 

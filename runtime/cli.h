@@ -17,6 +17,9 @@
     X(K, "--k", "FILE.npy", "keys")                                                                \
     X(V, "--v", "FILE.npy", "values")                                                              \
     X(LSE, "--lse", "FILE.npy", "write the log-sum-exp of each row there")                         \
+    X(DEVICE, "--device", "gpu|sim", "the GPU, or the simulator (without a GPU: the simulator)")   \
+    X(SCHEDULES, "--schedules", "N", "how many schedules to run (verify: 8 a shape, sim: 1)")       \
+    X(LAUNCH, "--launch", "FILE.json", "grid, parameters and buffers of the launch")               \
     X(RANDOM, "--random", "SEED", "normal deviates as queries, keys and values")                   \
     X(CHECK, "--check", NULL, "compare with float64 attention on the CPU")
 
@@ -42,6 +45,8 @@ wl_status cli_emit(const cli_args *args);
 wl_status cli_compile(const cli_args *args);
 wl_status cli_explain(const cli_args *args);
 wl_status cli_run(const cli_args *args);
+wl_status cli_verify(const cli_args *args);
+wl_status cli_sim(const cli_args *args);
 wl_status cli_doctor(const cli_args *args);
 
 /* Prints this thread's message, if there is one, on stderr and clears it. */
@@ -52,6 +57,11 @@ void cli_log(void *user, const char *text);
 void cli_printed(void);
 /* A copy for the terminal: control characters and what is no UTF-8 as \xNN. */
 char *cli_escape(const char *text);
+/* An option's value as a whole number. EINVAL. */
+wl_status cli_number(const cli_args *args, cli_option option, uint64_t *out);
+/* The driver of *device, else of --device, else of WARPLOOM_DEVICE, else the GPU's, else the
+   simulator's, which stderr tells; *device becomes what it is. */
+wl_status cli_driver(const cli_args *args, const char **device, const wl_driver **out);
 /* Tools with the specs of the command line. */
 wl_status cli_tools(const cli_args *args, wl_tools **out);
 /* A candidate's name, or a problem made of `n` words. A name stays in *name, else it is NULL. */

@@ -38,7 +38,7 @@ static void driver_rows(cli_rows *rows) {
     const wl_driver *driver;
     int n = 0, version = 0;
     char text[64];
-    if (wl_driver_get(&driver)) {
+    if (wl_driver_get("gpu", &driver)) {
         row(rows, "driver", "missing", message());
         return;
     }
@@ -47,6 +47,12 @@ static void driver_rows(cli_rows *rows) {
     row(rows, "driver", "ok", text);
     driver->cuDeviceGetCount(&n);
     for (int i = 0; i < n; i++) device_row(rows, driver, i);
+}
+
+static void simulator_row(cli_rows *rows) {
+    const wl_driver *driver;
+    if (wl_driver_get("sim", &driver)) row(rows, "simulator", "missing", message());
+    else row(rows, "simulator", "ok", "runs kernels with no GPU: --device sim");
 }
 
 /* Every place that was looked at, and what was there. */
@@ -83,6 +89,7 @@ wl_status cli_doctor(const cli_args *args) {
     ask_row(&rows, tools, "specs", "check");
     nvrtc_rows(&rows);
     driver_rows(&rows);
+    simulator_row(&rows);
     cache_row(&rows, wl_tools_cache(tools));
     cli_rows_print(&rows, args->value[OPTION_JSON], false);
     cli_rows_free(&rows);

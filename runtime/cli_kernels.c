@@ -159,7 +159,7 @@ static const char *const compile_column[] = {
 /* `shared` is what the launch adds to the kernel's own; -1 when it is not known. */
 static void compile_cells(cli_rows *rows, const char *name, const wl_compiled *c, int shared) {
     char arch[16] = "";
-    if (wl_cubin_arch(c->image.data, c->image.size, arch)) clear_message();
+    if (wl_image_arch(c->image.data, c->image.size, arch)) clear_message();
     cli_cell(rows, "%s", name);
     cli_cell(rows, "%s", arch);
     cli_cell(rows, "%d", c->registers);
@@ -193,13 +193,22 @@ static int launch_shared(wl_tools *tools, const char *name) {
     return shared;
 }
 
-static wl_status compile_source(wl_tools *tools, const cli_args *args, cli_rows *rows) {
+/* --device sim: PTX for the simulator in place of cubins. */
+static wl_status wants_ptx(const cli_args *args, bool *out) {
+    const char *device = args->value[OPTION_DEVICE];
+    *out = device && !strcmp(device, "sim");
+    if (!device || *out || !strcmp(device, "gpu")) return WL_OK;
+    return fail(WL_EINVAL, "device: expected gpu or sim, got '%s'", device);
+}
+
+static wl_status compile_source(wl_tools *tools, const cli_args *args, bool ptx, cli_rows *rows) {
     const char *file = args->value[OPTION_SOURCE], *cubin = args->value[OPTION_OUT];
     char entry[128];
     wl_buf text = {0};
     wl_compiled made = {0};
     wl_status status = wl_file_read(file, SOURCE_MAX, &text);
-    if (!status) status = wl_kernel_compile(tools, file, text.data, entry, &made);
+    const wl_request request = {.file = file, .text = text.data, .ptx = ptx};
+    if (!status) status = wl_kernel_compile(tools, &request, entry, &made);
     if (!status) compile_cells(rows, entry, &made, launch_shared(tools, entry));
     if (!status) print_warnings(&made);
     if (!status && cubin) status = wl_file_write(cubin, made.image.data, made.image.size);
@@ -208,10 +217,10 @@ static wl_status compile_source(wl_tools *tools, const cli_args *args, cli_rows 
     return status;
 }
 
-static wl_status compile_subject(wl_tools *tools, char **words, int n, const char *cubin,
+static wl_status compile_subject(wl_tools *tools, char **words, int n, const char *cubin, bool ptx,
                                  cli_rows *rows) {
     wl_problem problem;
-    wl_request request = {.problem = &problem, .fresh = true};
+    wl_request request = {.problem = &problem, .fresh = true, .ptx = ptx};
     wl_made *made = wl_alloc(sizeof *made);
     wl_status status = cli_subject(words, n, &request.name, &problem);
     if (request.name) request.problem = NULL;
@@ -239,14 +248,14 @@ static int subject_size(char **words, int n) {
 }
 
 /* Each subject is tried; the first failure's status counts. */
-static wl_status compile_subjects(wl_tools *tools, const cli_args *args, cli_rows *rows) {
+static wl_status compile_subjects(wl_tools *tools, const cli_args *args, bool ptx, cli_rows *rows) {
     const char *cubin = args->value[OPTION_OUT];
     wl_status first = WL_OK;
     for (int i = 0, n; i < args->n_operands; i += n) {
         n = subject_size(args->operand + i, args->n_operands - i);
         if (cubin && n < args->n_operands)
             return fail(WL_EINVAL, "compile: -o takes one kernel, but several are asked for");
-        wl_status status = compile_subject(tools, args->operand + i, n, cubin, rows);
+        wl_status status = compile_subject(tools, args->operand + i, n, cubin, ptx, rows);
         if (!status) continue;
         cli_complain(status);
         if (!first) first = status;
@@ -257,12 +266,14 @@ static wl_status compile_subjects(wl_tools *tools, const cli_args *args, cli_row
 wl_status cli_compile(const cli_args *args) {
     cli_rows rows = {.column = compile_column};
     wl_tools *tools = NULL;
-    bool source = args->value[OPTION_SOURCE];
+    bool source = args->value[OPTION_SOURCE], ptx;
     if (source == (args->n_operands > 0))
         return fail(WL_EINVAL, "compile: give either NAME|PROBLEM or --source FILE.cu");
-    wl_status status = cli_tools(args, &tools);
+    wl_status status = wants_ptx(args, &ptx);
+    if (!status) status = cli_tools(args, &tools);
     if (!status)
-        status = source ? compile_source(tools, args, &rows) : compile_subjects(tools, args, &rows);
+        status = source ? compile_source(tools, args, ptx, &rows)
+                        : compile_subjects(tools, args, ptx, &rows);
     cli_rows_print(&rows, args->value[OPTION_JSON], true);
     cli_rows_free(&rows);
     wl_tools_close(tools);

@@ -94,13 +94,14 @@ static void compile_program(job *j, void *program) {
     /* NVRTC's own cache, new in 12.9 and at work where there is a driver, answers with an empty log:
        no statistics, and nothing for the gate to read. */
     if (n->major > 12 || (n->major == 12 && n->minor >= 9)) list[count++] = "--no-cache";
-    if (j->lineinfo) list[count++] = "-lineinfo";
+    bool ptx = !strncmp(j->in->arch, "compute_", 8);
+    if (j->lineinfo || ptx) list[count++] = "-lineinfo";
     failed(j, "nvrtcCompileProgram", n->nvrtcCompileProgram(program, count, list));
     failed(j, "nvrtcGetProgramLog",
            take_text(program, n->nvrtcGetProgramLogSize, n->nvrtcGetProgramLog, &j->log));
     if (j->lineinfo) take_text(program, n->nvrtcGetPTXSize, n->nvrtcGetPTX, &j->ptx);
     if (j->call) return;
-    if (!strncmp(j->in->arch, "compute_", 8))
+    if (ptx)
         failed(j, "nvrtcGetPTX",
                take_text(program, n->nvrtcGetPTXSize, n->nvrtcGetPTX, &j->image));
     else
@@ -483,8 +484,16 @@ static void arch_of_notes(span elf, char arch[16]) {
     }
 }
 
-wl_status wl_cubin_arch(const void *image, size_t size, char arch[16]) {
-    span elf = {image, size};
+/* `.target sm_90a` stands in the first lines. */
+static void arch_of_ptx(span text, char arch[16]) {
+    const char *target = inside(text, "\n.target sm_");
+    if (!target) return;
+    size_t length = strspn(target + 12, "0123456789af");
+    snprintf(arch, 16, "compute_%.*s", (int)length, target + 12);
+}
+
+wl_status wl_image_arch(const void *image, size_t size, char arch[16]) {
+    span elf = {image, size}, head = {image, size < 4096 ? size : 4096};
     uint64_t flags = field(elf, 48, 4);
     arch[0] = '\0';
     if (size >= 64 && !memcmp(image, "\177ELF\2\1", 6) && field(elf, 18, 2) == 190) {
@@ -492,6 +501,8 @@ wl_status wl_cubin_arch(const void *image, size_t size, char arch[16]) {
             snprintf(arch, 16, "sm_%d%s", (int)(flags & 0xff), flags & 0x800 ? "a" : "");
         else
             arch_of_notes(elf, arch);
+    } else {
+        arch_of_ptx(head, arch);
     }
-    return *arch ? WL_OK : fail(WL_EINVAL, "not a cubin that states its arch");
+    return *arch ? WL_OK : fail(WL_EINVAL, "neither a cubin nor PTX that states its arch");
 }

@@ -15,7 +15,7 @@ typedef struct {
     const char *linemap; /* a line `FILE:LINE` per line of source; NULL: lines are the source's own */
     const wl_header *headers; /* as included; messages call them templates/device/NAME */
     size_t n_headers;
-    const char *arch;   /* "sm_90a" for a cubin, "compute_90a" for PTX */
+    const char *arch;   /* "sm_90a" for a cubin, "compute_90a" for PTX with the source's lines */
     const char *kernel; /* the entry's name, to read its statistics; NULL: the last one's */
     bool lenient;       /* the log gate's reasons are returned as warnings and reject nothing */
 } wl_compile_input;
@@ -39,7 +39,8 @@ wl_hash wl_compile_key(const wl_compile_input *in, const wl_nvrtc *nvrtc);
    or that the source has no such entry. */
 wl_status wl_compile(const wl_nvrtc *nvrtc, const wl_compile_input *in, wl_compiled *out);
 void wl_compiled_free(wl_compiled *out);
-/* The arch ("sm_90a") that a cubin's ELF header and notes state; EINVAL if it is no cubin. */
-wl_status wl_cubin_arch(const void *image, size_t size, char arch[16]);
+/* The arch that an image states: "sm_90a" in a cubin's ELF header and notes, "compute_90a" for PTX
+   with the target sm_90a. EINVAL if it is neither. */
+wl_status wl_image_arch(const void *image, size_t size, char arch[16]);
 
 #endif

@@ -56,7 +56,7 @@ wl_status wl_open(wl_context **out, const wl_options *options) {
     wl_context *ctx = wl_alloc(sizeof *ctx);
     pthread_mutex_init(&ctx->lock, NULL);
     wl_status status = wl_tools_open(&ctx->tools, options);
-    if (!status) status = wl_driver_get(&ctx->driver);
+    if (!status) status = wl_driver_get(options ? options->device : NULL, &ctx->driver);
     if (!status) status = find_device(ctx);
     if (!status) status = make_pool(ctx);
     if (!status) wl_loader_open(&ctx->loader, ctx->driver, &ctx->device);
@@ -160,13 +160,14 @@ static wl_status load(wl_context *ctx, const wl_request *request, wl_launch *lau
 /* An image from the cache that the driver refuses is compiled anew, once. */
 wl_status wl_context_load(wl_context *ctx, const wl_request *request, wl_launch *launch,
                           const char **layer, CUkernel kernels[WL_MAX_KERNELS]) {
+    wl_request own = *request;
+    own.ptx = ctx->driver->simulator;
     *layer = "";
-    wl_status status = load(ctx, request, launch, layer, kernels);
+    wl_status status = load(ctx, &own, launch, layer, kernels);
     if (!status || strcmp(*layer, "cache") || !wl_tools_jit(ctx->tools)) return status;
-    wl_request again = *request;
-    again.fresh = true;
+    own.fresh = true;
     clear_message();
-    return load(ctx, &again, launch, layer, kernels);
+    return load(ctx, &own, launch, layer, kernels);
 }
 
 const wl_driver *wl_context_driver(const wl_context *ctx) {

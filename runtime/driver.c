@@ -27,6 +27,12 @@ static const entry driver_entries[] = {
 #undef X
 };
 
+static const entry simulator_entries[] = {
+#define X(name) {#name, offsetof(wl_driver, name)},
+    WL_SIMULATOR_TABLE(X)
+#undef X
+};
+
 static const entry nvrtc_entries[] = {
 #define X(name, parameters) {#name, offsetof(wl_nvrtc, name)},
     WL_NVRTC_TABLE(X)
@@ -72,7 +78,16 @@ wl_status wl_driver_fail(const wl_driver *drv, CUresult result, const char *call
                 name ? name : number, text ? text : "unknown to this driver");
 }
 
-static wl_status driver_open(wl_driver *drv) {
+/* The folder that holds this library (or the program it is linked into). */
+static char *own_folder(void) {
+    Dl_info info = {0};
+    char *path = dladdr(driver_entries, &info) ? realpath(info.dli_fname, NULL) : NULL;
+    if (!path) path = wl_copy("/proc/self/exe/"); /* no file there: matches nothing */
+    *strrchr(path, '/') = '\0';
+    return path;
+}
+
+static wl_status open_gpu(wl_driver *drv) {
     const char *path = env("WARPLOOM_LIBCUDA");
     drv->library = dlopen(path ? path : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!drv->library)
@@ -82,22 +97,50 @@ static wl_status driver_open(wl_driver *drv) {
     if (lacking)
         return fail(WL_EDEVICE, "%s has no %s: a driver for CUDA 12.0 or newer is needed",
                     path ? path : "libcuda.so.1", lacking);
+    return WL_OK;
+}
+
+static wl_status open_simulator(wl_driver *drv) {
+    char *own = own_folder(), *path = wl_format("%s/sim/libcuda.so.1", own);
+    drv->library = dlopen(env("WARPLOOM_SIM") ? env("WARPLOOM_SIM") : path, RTLD_NOW | RTLD_LOCAL);
+    free(own), free(path);
+    if (!drv->library)
+        return fail(WL_EDEVICE, "no simulator: %s; put sim/libcuda.so.1 beside libwarploom.so, or "
+                    "name it in WARPLOOM_SIM", dlerror());
+    const char *lacking = bind_all(drv->library, driver_entries, COUNT(driver_entries), drv);
+    if (!lacking && !dlsym(drv->library, "sim_device_set")) lacking = "sim_device_set";
+    if (lacking)
+        return fail(WL_EDEVICE, "the simulator has no %s: WARPLOOM_SIM must name a libcuda.so.1 of "
+                    "the same build", lacking);
+    return WL_OK;
+}
+
+/* The machine's libcuda.so.1 may be the simulator's, too: programs are told so by LD_LIBRARY_PATH. */
+static wl_status driver_open(bool simulator, wl_driver *drv) {
+    wl_status status = simulator ? open_simulator(drv) : open_gpu(drv);
+    if (status) return status;
+    drv->simulator = !bind_all(drv->library, simulator_entries, COUNT(simulator_entries), drv);
     CUresult result = drv->cuInit(0);
     if (!result) return WL_OK;
     wl_driver_fail(drv, result, "cuInit");
     return WL_EDEVICE; /* whatever cuInit says: no device can be used */
 }
 
-wl_status wl_driver_get(const wl_driver **out) {
+wl_status wl_driver_get(const char *device, const wl_driver **out) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static wl_driver driver;
-    static bool ready;
+    static wl_driver drivers[2];
+    static bool ready[2];
     wl_status status = WL_OK;
+    *out = NULL;
+    if (!device) device = env("WARPLOOM_DEVICE") ? env("WARPLOOM_DEVICE") : "gpu";
+    bool simulator = !strcmp(device, "sim");
+    if (!simulator && strcmp(device, "gpu"))
+        return fail(WL_EINVAL, "device: expected gpu or sim, got '%s'", device);
     pthread_mutex_lock(&lock);
-    if (!ready) status = driver_open(&driver);
-    ready = !status;
+    if (!ready[simulator]) status = driver_open(simulator, &drivers[simulator]);
+    ready[simulator] = !status;
     pthread_mutex_unlock(&lock);
-    *out = status ? NULL : &driver;
+    if (!status) *out = &drivers[simulator];
     return status;
 }
 
@@ -232,15 +275,6 @@ static void look_in(search *s, const char *base, const char *folder) {
         globfree(&paths);
         free(pattern);
     }
-}
-
-/* The folder that holds this library (or the program it is linked into). */
-static char *own_folder(void) {
-    Dl_info info = {0};
-    char *path = dladdr(&nvrtc_lock, &info) ? realpath(info.dli_fname, NULL) : NULL;
-    if (!path) path = wl_copy("/proc/self/exe/"); /* no file there: matches nothing */
-    *strrchr(path, '/') = '\0';
-    return path;
 }
 
 static void look_everywhere(search *s) {

@@ -4,6 +4,7 @@
 #define WL_DRIVER_H
 
 #include "base.h"
+#include "sim/device.h"
 
 /* Our own names for the driver's types, so that no toolkit header is needed to build. */
 typedef int CUresult;
@@ -14,6 +15,19 @@ typedef struct CUstream_st *CUstream;
 typedef struct CUlib_st *CUlibrary;
 typedef struct CUkern_st *CUkernel;
 typedef struct { _Alignas(64) uint64_t opaque[16]; } CUtensorMap; /* 128 bytes */
+
+/* cuda.h's CUlaunchAttribute and CUlaunchConfig. */
+typedef struct {
+    _Alignas(8) int id;
+    char pad[4];
+    unsigned value[16];
+} wl_launch_attribute;
+typedef struct {
+    unsigned grid[3], block[3], shared;
+    void *stream;
+    wl_launch_attribute *attributes;
+    unsigned n_attributes;
+} wl_launch_config;
 
 /* X(name, parameters): looked up under exactly this name. */
 #define WL_DRIVER_TABLE(X)                                                                       \
@@ -52,10 +66,17 @@ typedef struct { _Alignas(64) uint64_t opaque[16]; } CUtensorMap; /* 128 bytes *
     X(cuStreamSynchronize, (CUstream stream))                                                     \
     X(cuStreamIsCapturing, (CUstream stream, int *status))
 
+/* X(name): what the simulator's library has beside them (sim/device.h). */
+#define WL_SIMULATOR_TABLE(X) X(sim_device_get) X(sim_device_set) X(sim_device_findings)
+
 typedef struct {
     void *library;
+    bool simulator; /* it takes PTX; the simulator's own entry points are there */
 #define X(name, parameters) CUresult(*name) parameters;
     WL_DRIVER_TABLE(X)
+#undef X
+#define X(name) __typeof__(&name) name;
+    WL_SIMULATOR_TABLE(X)
 #undef X
 } wl_driver;
 
@@ -70,10 +91,12 @@ typedef struct {
     char arch[16]; /* "sm_90a" for 9.0, else "sm_XY" */
 } wl_device;
 
-/* Opens libcuda.so.1 (WARPLOOM_LIBCUDA names another) once per process and calls cuInit; a failure
-   is not remembered. EDEVICE says what is missing and how to get it. *out stays valid for the
+/* Opens a driver once per process and calls cuInit; a failure is not remembered. `device` "gpu": the
+   machine's libcuda.so.1 (WARPLOOM_LIBCUDA names another); "sim": the simulator's, sim/libcuda.so.1
+   beside this library (WARPLOOM_SIM names another); NULL: what WARPLOOM_DEVICE says, else "gpu".
+   EINVAL: another word. EDEVICE says what is missing and how to get it. *out stays valid for the
    process's life. */
-wl_status wl_driver_get(const wl_driver **out);
+wl_status wl_driver_get(const char *device, const wl_driver **out);
 /* Facts of a device by ordinal. EDEVICE. */
 wl_status wl_driver_device(const wl_driver *drv, int ordinal, wl_device *out);
 /* "cuLaunchKernelEx: CUDA_ERROR_INVALID_VALUE (invalid argument)" as this thread's message.

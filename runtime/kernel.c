@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define SCHEMA "warploom choice 1" /* counts up when the text of a choice changes */
+#define PTX_ARCH "compute_90a"     /* NVRTC's word for WL_ARCH as PTX */
 
 extern const char wl_generator_digest[65]; /* build/digest.c */
 
@@ -76,7 +77,7 @@ static wl_status choice_key(wl_tools *tools, const wl_request *request, question
     wl_status status = wl_tools_hash_specs(tools, &hasher);
     wl_hash_text(&hasher, q->verb);
     wl_hash_text(&hasher, q->arg.data);
-    wl_hash_text(&hasher, request->arch ? request->arch : WL_ARCH);
+    wl_hash_text(&hasher, request->ptx ? PTX_ARCH : request->arch ? request->arch : WL_ARCH);
     q->key = wl_hash_end(&hasher);
     return status;
 }
@@ -126,15 +127,16 @@ static bool find_image(wl_tools *tools, const wl_hash *key, const char *arch, wl
     char states[16];
     image->size = 0;
     if (wl_cache_get(wl_tools_cache(tools), WL_CACHE_KERNEL, key, image) &&
-        !wl_cubin_arch(image->data, image->size, states) && !strcmp(states, arch))
+        !wl_image_arch(image->data, image->size, states) && !strcmp(states, arch))
         return true;
     clear_message();
     return false;
 }
 
-static bool find_images(wl_tools *tools, wl_made *made) {
+static bool find_images(wl_tools *tools, const wl_request *request, wl_made *made) {
+    const char *arch = request->ptx ? PTX_ARCH : made->launch.arch;
     for (int i = 0; i < made->launch.n_kernels; i++)
-        if (!find_image(tools, &made->key[i], made->launch.arch, &made->compiled[i].image))
+        if (!find_image(tools, &made->key[i], arch, &made->compiled[i].image))
             return false;
     return true;
 }
@@ -203,7 +205,7 @@ static wl_status make_image(wl_tools *tools, const wl_request *request, wl_made 
     char *name = wl_format("%s.cu", symbol);
     wl_compile_input in = {.name = request->text ? request->file : name,
                            .kernel = symbol,
-                           .arch = made->launch.arch,
+                           .arch = request->ptx ? PTX_ARCH : made->launch.arch,
                            .lenient = request->text != NULL};
     wl_status status = wl_tools_compiler(tools, &nvrtc, &in);
     if (!status && !request->text) status = wl_tools_ask(tools, "source", symbol, &source);
@@ -261,7 +263,7 @@ wl_status wl_kernel_get(wl_tools *tools, const wl_request *request, wl_made *out
     *out = (wl_made){.layer = "cache"};
     wl_status status = pose(tools, request, &q);
     bool found = !status && !request->fresh && !request->text && find_choice(tools, &q.key, out) &&
-                 find_images(tools, out);
+                 find_images(tools, request, out);
     if (!status)
         status = found ? check_record(request, &out->launch) : make(tools, request, &q, out);
     wl_buf_free(&q.arg);
@@ -273,12 +275,15 @@ void wl_made_free(wl_made *made) {
     for (int i = 0; i < WL_MAX_KERNELS; i++) wl_compiled_free(&made->compiled[i]);
 }
 
-wl_status wl_kernel_compile(wl_tools *tools, const char *file, const char *text, char entry[128],
+wl_status wl_kernel_compile(wl_tools *tools, const wl_request *request, char entry[128],
                             wl_compiled *out) {
     const wl_nvrtc *nvrtc;
-    wl_compile_input in = {
-        .name = file, .source = text, .kernel = entry, .arch = WL_ARCH, .lenient = true};
-    wl_status status = find_entry(file, text, entry);
+    wl_compile_input in = {.name = request->file,
+                           .source = request->text,
+                           .kernel = entry,
+                           .arch = request->ptx ? PTX_ARCH : WL_ARCH,
+                           .lenient = true};
+    wl_status status = find_entry(request->file, request->text, entry);
     if (!status) status = wl_tools_compiler(tools, &nvrtc, &in);
     return status ? status : wl_compile(nvrtc, &in, out);
 }

@@ -15,6 +15,7 @@ typedef struct {
                                   emitted one; its entry's name is then the candidate. NULL: none */
     const char *arch;          /* the device's arch; NULL: no device, what the record says */
     bool fresh;                /* compile even when the cache has it */
+    bool ptx;                  /* images are PTX with the source's lines, for the simulator */
 } wl_request;
 
 typedef struct {
@@ -33,7 +34,7 @@ wl_status wl_kernel_get(wl_tools *tools, const wl_request *request, wl_made *out
 void wl_made_free(wl_made *made);
 /* A hand-edited text alone, whatever its entry's name (written to entry[128]): no record, no cache.
    As in wl_kernel_get, the log gate only warns about it: experiments may spill. */
-wl_status wl_kernel_compile(wl_tools *tools, const char *file, const char *text, char entry[128],
+wl_status wl_kernel_compile(wl_tools *tools, const wl_request *request, char entry[128],
                             wl_compiled *out);
 
 /* ---- with a device ---- */

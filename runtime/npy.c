@@ -10,6 +10,9 @@
 
 #define HEADER_MAX (1 << 20)
 
+static const char fortran[] =
+    "Fortran order: only C order is read; save numpy.ascontiguousarray(x)";
+
 static uint16_t encode_fp16(uint32_t bits) {
     uint16_t sign = bits >> 16 & 0x8000;
     bits &= 0x7fffffff;
@@ -130,8 +133,7 @@ static size_t element(wl_dtype dtype, const char *descr) {
 
 static wl_status check_header(const char *path, const npy_header *h, wl_dtype dtype,
                               const int64_t shape[4]) {
-    if (strcmp(h->fortran, "False"))
-        return bad(path, "Fortran order: only C order is read; save numpy.ascontiguousarray(x)");
+    if (strcmp(h->fortran, "False")) return bad(path, fortran);
     if (!element(dtype, h->descr))
         return fail(WL_EINVAL, "%s: elements are '%s'; %s", path, h->descr,
                     dtype == WL_FP16 ? "fp16 is read from '<f2' or '<f4'"
@@ -204,6 +206,59 @@ wl_status wl_npy_write(const char *path, wl_dtype dtype, int n_dims, const int64
         float value = wl_npy_decode(WL_BF16, ((const uint16_t *)data)[i]);
         wl_buf_add(&file, &value, 4);
     }
+    wl_status status = wl_file_write(path, file.data, file.size);
+    wl_buf_free(&file);
+    return status;
+}
+
+size_t wl_npy_element(const char *descr) {
+    static const char *const sizes[] = {"1", "2", "4", "8", "16"};
+    if ((*descr != '<' && *descr != '|') || !descr[1] || !strchr("fiucVb", descr[1])) return 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (!strcmp(descr + 2, sizes[i])) return (size_t)1 << i;
+    return 0;
+}
+
+/* (), (5,) or (1,2,3), without blanks; false for what has more than 8 or absurd numbers. */
+static bool read_shape(const char *text, wl_npy *out) {
+    uint64_t total = 1;
+    char *p = (char *)text + 1;
+    for (out->n_dims = 0; *p >= '0' && *p <= '9' && out->n_dims < 8; out->n_dims++) {
+        out->shape[out->n_dims] = strtoll(p, &p, 10);
+        uint64_t n = (uint64_t)out->shape[out->n_dims];
+        if (n > INT64_MAX || (n && total > ((uint64_t)1 << 40) / n)) return false;
+        total *= n;
+        p += *p == ',';
+    }
+    return *text == '(' && *p == ')';
+}
+
+wl_status wl_npy_load(const char *path, wl_npy *out) {
+    npy_header header = {0};
+    wl_buf file = {0};
+    size_t start = 0;
+    *out = (wl_npy){.n_dims = 0};
+    wl_status status = wl_file_read(path, (size_t)1 << 40, &file);
+    if (!status) status = find_data(path, &file, &header, &start);
+    if (!status && strcmp(header.fortran, "False"))
+        status = bad(path, fortran);
+    size_t element = wl_npy_element(header.descr);
+    if (!status && (!element || !read_shape(header.shape, out)))
+        status = fail(WL_EINVAL, "%s: elements '%s' of shape %s are not read", path, header.descr,
+                      header.shape);
+    if (!status && file.size - start != count(out->n_dims, out->shape) * element)
+        status = fail(WL_EINVAL, "%s: %zu bytes of data; its shape needs %zu", path,
+                      file.size - start, count(out->n_dims, out->shape) * element);
+    memcpy(out->descr, header.descr, sizeof out->descr);
+    if (!status) wl_buf_add(&out->data, file.data + start, file.size - start);
+    wl_buf_free(&file);
+    return status;
+}
+
+wl_status wl_npy_save(const char *path, const wl_npy *array) {
+    wl_buf file = {0};
+    put_header(&file, array->descr, array->n_dims, array->shape);
+    wl_buf_add(&file, array->data.data, array->data.size);
     wl_status status = wl_file_write(path, file.data, file.size);
     wl_buf_free(&file);
     return status;

@@ -18,4 +18,19 @@ wl_status wl_npy_read(const char *path, wl_dtype dtype, const int64_t shape[4], 
 wl_status wl_npy_write(const char *path, wl_dtype dtype, int n_dims, const int64_t *shape,
                        const void *data);
 
+/* Any array, as bytes. */
+typedef struct {
+    char descr[16]; /* numpy's word: "<f4" */
+    int n_dims;
+    int64_t shape[8];
+    wl_buf data;
+} wl_npy;
+
+/* Bytes of an element: f, i, u, c, V or b of 1, 2, 4, 8 or 16 bytes, little endian; 0 for another
+   word. */
+size_t wl_npy_element(const char *descr);
+/* C order, at most 8 dimensions. EINVAL names the file and the rule. */
+wl_status wl_npy_load(const char *path, wl_npy *out);
+wl_status wl_npy_save(const char *path, const wl_npy *array);
+
 #endif

@@ -65,6 +65,7 @@ typedef struct {
     const char *jit;       /* "on" or "off" [WARPLOOM_JIT, else "on"] */
     const char *nvrtc;     /* path of libnvrtc [searched; see warploom-doctor] */
     const char *specs;     /* user spec files and folders, ':' between [WARPLOOM_SPECS] */
+    const char *device;    /* "gpu", or "sim": the simulator [WARPLOOM_DEVICE, else "gpu"] */
     void (*log)(void *user, const char *message); /* warnings, one line each [none] */
     void *log_user;
 } wl_options;

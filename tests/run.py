@@ -294,7 +294,7 @@ def check_generated():
 
 # Each module may include what stands before it; the command, everything.
 LAYERS = ["warploom", "base", "problem", "spec", "gen", "driver", "compile", "cache", "launch",
-          "tools", "kernel", "tensor", "context", "attn", "npy", "reference", "cli"]
+          "tools", "kernel", "tensor", "context", "attn", "npy", "reference", "json", "foreign", "cli"]
 
 
 def check_layers():
@@ -306,6 +306,7 @@ def check_layers():
         if file == "embed.c":
             continue
         for other in re.findall(r'#include "([\w/]+)\.h"', open(path, encoding="utf-8").read()):
+            other = "warploom" if other == "sim/device" else other.split("_")[0]
             down = other in LAYERS and LAYERS.index(other) <= LAYERS.index(module)
             met = folder == "gen" or other not in ("spec", "gen") or file == "tools.c"
             device = os.path.exists(f"{ROOT}/templates/device/{other}.h")

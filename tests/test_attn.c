@@ -35,7 +35,7 @@ static char *arena(void) {
 
 static void open_context(const wl_options *options) {
     fakes();
-    CHECK_INT(wl_driver_get(&driver), WL_OK);
+    CHECK_INT(wl_driver_get(NULL, &driver), WL_OK);
     driver->cuCtxSetCurrent(NULL);
     CHECK_INT(wl_open(&ctx, options), WL_OK);
     arena();
@@ -543,7 +543,7 @@ TEST(a_hand_edited_source_is_launched) {
 TEST(cache_trouble_is_logged_once) {
     *logged = '\0';
     fakes();
-    CHECK_INT(wl_driver_get(&driver), WL_OK);
+    CHECK_INT(wl_driver_get(NULL, &driver), WL_OK);
     const wl_options o = {
         .size = sizeof o, .cache_dir = "/proc/nowhere", .log = take_log, .log_user = logged};
     CHECK_INT(wl_open(&ctx, &o), WL_OK);

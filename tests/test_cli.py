@@ -20,6 +20,7 @@ P = "head_dim=64 dtype=fp16 mask=none layout=bshd seq_q=64"
 FAKE = {"WARPLOOM_LIBCUDA": "{B}/libfake_cuda.so"}
 NVRTC = {"WARPLOOM_NVRTC": "{B}/libfake_nvrtc.so"}
 NO_GPU = {"WARPLOOM_LIBCUDA": "{T}/none.so"}
+NO_SIM = {"WARPLOOM_SIM": "{T}/none.so"}
 ANY = re.compile("")
 NPY = "--q {T}/q.npy --k {T}/q.npy --v {T}/q.npy -o {T}/o.npy"
 
@@ -92,7 +93,7 @@ ROWS = [
     Row("list -- {P}", 0, out=ANY),
     Row("list -", 2, say("problem: expected key=value, got '-'")),
     *[Row(f"{c} -h", 0, out=re.compile(rf"warploom {c}\b.*Options:\n.*-h ", re.S))
-      for c in "list check emit compile run explain doctor".split()],
+      for c in "list check emit compile run verify sim explain doctor".split()],
     Row("run -h", 0, out=re.compile(r"--random SEED .*layout .*\(1\)", re.S)),
     Row("run --random -h", 0, out=re.compile(r"\Awarploom run PROBLEM ")),
     Row("list --bogus --help", 0, out=re.compile(r"\Awarploom list PROBLEM ")),
@@ -244,8 +245,18 @@ ROWS = [
     Row("run head_dim=64 dtype=fp16 mask=window layout=bshd seq_q=1 --random 1", 2,
         say("mask: run knows none and causal, got 'window'")),
     Row("run head_dim=64 --random 1", 2, say("problem: dtype is missing: bf16 or fp16")),
-    Row("run {P} --random 1", 5, re.compile(r"warploom: no NVIDIA driver: .*none\.so: .*install"),
-        env=NO_GPU),
+    Row("run {P} --random 1 --device gpu", 5,
+        re.compile(r"\Awarploom: no NVIDIA driver: .*none\.so: .*install"), env=NO_GPU),
+    Row("run {P} --random 1", 5,
+        re.compile(r"\Awarploom: no NVIDIA driver: .*; no simulator: .*none\.so: "),
+        env={**NO_GPU, **NO_SIM}),
+    Row("run {P} --random 1", 5,
+        re.compile(r"\Awarploom: the driver has no GPU; no simulator: .*none\.so: "),
+        env={**FAKE, **NO_SIM, "FAKE_CUDA_DEVICES": "0"}),
+    Row("run {P} --random 1", 5, re.compile(r"\Awarploom: no simulator: .*none\.so: "),
+        env={**FAKE, **NO_SIM, "WARPLOOM_DEVICE": "sim"}),
+    Row("run {P} --random 1 --device cpu", 2, say("device: expected gpu or sim, got 'cpu'"),
+        env={"WARPLOOM_DEVICE": "gpu"}),
     Row("run head_dim=20 dtype=fp16 mask=none layout=bshd seq_q=64 --random 1", 2,
         re.compile(r"\Awarploom: head_dim=20: fwd takes 16 to 256 in steps of 8; "), env=NO_GPU),
     Row("run {P} variant=foo --random 1", 2, say("variant: no spec 'foo'; there is fwd"), env=NO_GPU),
@@ -258,6 +269,20 @@ ROWS = [
         files={"x.cu": SIMPLE.replace("*p = 1", "int unused; *p = 1")}),
     Row("run {P} --random 1", 0, re.compile(r"\Awarploom: cache: /proc/nope/v1/.*: No such"), ANY,
         env={"WARPLOOM_CACHE": "rw", "WARPLOOM_CACHE_DIR": "/proc/nope", **FAKE}),
+    Row("compile {P} --device cpu", 2, say("device: expected gpu or sim, got 'cpu'")),
+    Row("compile {P} --device sim -o {T}/x.ptx", 0, out=re.compile(r"\n{NAME}  compute_90a  "),
+        then=file_begins("x.ptx", b"//")),
+
+    # verify, without a simulator
+    Row("verify", 2, say("verify: give PROBLEM, NAME or --source FILE.cu")),
+    Row("verify {NAME} --schedules 0", 2, say("--schedules: expected 1 to 1000000, got '0'")),
+    Row("verify {NAME} --schedules x", 2, say("--schedules: expected a whole number below 2^64, got 'x'")),
+    Row("verify {NAME} --source {T}/none.cu", 2,
+        say("{T}/none.cu: cannot open: No such file or directory")),
+    Row("verify {NAME} --source {T}/x.cu", 2, files={"x.cu": SIMPLE},
+        err=say("verify: --source names its kernel itself; leave {NAME} out")),
+    Row("verify {NAME}", 5, re.compile(r"\Awarploom: no simulator: .*none\.so: "), env=NO_SIM),
+    Row("verify head_dim=64", 2, say("problem: dtype is missing: bf16 or fp16")),
     Row("run {P} " + NPY, 2, say("{T}/q.npy: cannot open: No such file or directory")),
     Row("run {P} " + NPY, 2, say("{T}/q.npy: shape (64,64); the problem asks for (1,64,1,64)"),
         files={"q.npy": npy(shape="(64, 64)")}),

@@ -61,7 +61,7 @@ TEST(a_kernel) {
     CHECK_INT(out.stack_bytes, 0);
     CHECK_INT(out.warnings.size, 0);
     CHECK(out.compile_ms > 1);
-    CHECK_INT(wl_cubin_arch(out.image.data, out.image.size, arch), WL_OK);
+    CHECK_INT(wl_image_arch(out.image.data, out.image.size, arch), WL_OK);
     CHECK_STR(arch, "sm_90a");
     CHECK_INT(wl_compile(nvrtc(false), &in, &again), WL_OK);
     CHECK(out.image.size == again.image.size &&
@@ -78,8 +78,9 @@ TEST(ptx) {
     CHECK_INT(wl_compile(nvrtc(false), &in, &out), WL_OK);
     CHECK(out.image.size && strstr(out.image.data, ".target sm_90a"));
     CHECK(strlen(out.image.data) == out.image.size);
-    CHECK_FAIL(wl_cubin_arch(out.image.data, out.image.size, arch), WL_EINVAL,
-               "not a cubin that states its arch");
+    CHECK(strstr(out.image.data, "\t.loc\t1 "));
+    CHECK_INT(wl_image_arch(out.image.data, out.image.size, arch), WL_OK);
+    CHECK_STR(arch, "compute_90a");
     wl_compiled_free(&out);
 }
 
@@ -385,29 +386,29 @@ TEST(arch_of_cubins) {
     wl_compiled out;
     char arch[16];
     CHECK_INT(wl_compile(nvrtc(true), &in, &out), WL_OK);
-    CHECK_INT(wl_cubin_arch(out.image.data, out.image.size, arch), WL_OK);
+    CHECK_INT(wl_image_arch(out.image.data, out.image.size, arch), WL_OK);
     CHECK_STR(arch, "sm_90a"); /* as CUDA 12 states it */
     out.image.data[49] = 0;
-    CHECK_INT(wl_cubin_arch(out.image.data, out.image.size, arch), WL_OK);
+    CHECK_INT(wl_image_arch(out.image.data, out.image.size, arch), WL_OK);
     CHECK_STR(arch, "sm_90");
     out.image.data[18] = 62; /* x86-64 */
-    CHECK_FAIL(wl_cubin_arch(out.image.data, out.image.size, arch), WL_EINVAL,
-               "not a cubin that states its arch");
+    CHECK_FAIL(wl_image_arch(out.image.data, out.image.size, arch), WL_EINVAL,
+               "neither a cubin nor PTX that states its arch");
     CHECK_STR(arch, "");
     wl_compiled_free(&out);
     in.arch = "sm_90";
     CHECK_INT(wl_compile(nvrtc(false), &in, &out), WL_OK);
-    CHECK_INT(wl_cubin_arch(out.image.data, out.image.size, arch), WL_OK);
+    CHECK_INT(wl_image_arch(out.image.data, out.image.size, arch), WL_OK);
     CHECK_STR(arch, "sm_90");
     for (size_t size = 0; size < out.image.size; size += size < 200 ? 1 : 37) {
         char *part = wl_alloc(size); /* its own allocation: reading past the end would show */
         memcpy(part, out.image.data, size);
-        wl_cubin_arch(part, size, arch);
+        wl_image_arch(part, size, arch);
         free(part);
     }
     for (size_t i = 0; i < 64; i++) { /* wild offsets, sizes and counts */
         out.image.data[i] ^= 0x7f;
-        wl_cubin_arch(out.image.data, out.image.size, arch);
+        wl_image_arch(out.image.data, out.image.size, arch);
         out.image.data[i] ^= 0x7f;
     }
     wl_compiled_free(&out);

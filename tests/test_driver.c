@@ -24,7 +24,7 @@ static const wl_driver *driver;
 
 TEST(no_driver) {
     setenv("WARPLOOM_LIBCUDA", "/nonexistent/libcuda.so.1", 1);
-    CHECK_FAIL(wl_driver_get(&driver), WL_EDEVICE,
+    CHECK_FAIL(wl_driver_get(NULL, &driver), WL_EDEVICE,
                "no NVIDIA driver: /nonexistent/libcuda.so.1: cannot open shared object file: No "
                "such file or directory; install the driver of this machine's GPU (or name its "
                "library in WARPLOOM_LIBCUDA)");
@@ -33,17 +33,17 @@ TEST(no_driver) {
 
 TEST(old_driver) {
     setenv("WARPLOOM_LIBCUDA", "libm.so.6", 1);
-    CHECK_FAIL(wl_driver_get(&driver), WL_EDEVICE,
+    CHECK_FAIL(wl_driver_get(NULL, &driver), WL_EDEVICE,
                "libm.so.6 has no cuInit: a driver for CUDA 12.0 or newer is needed");
 }
 
 TEST(driver_without_a_device) {
     setenv("WARPLOOM_LIBCUDA", beside("libfake_cuda.so"), 1);
     setenv("FAKE_CUDA_FAIL", "cuInit:100", 1);
-    CHECK_FAIL(wl_driver_get(&driver), WL_EDEVICE,
+    CHECK_FAIL(wl_driver_get(NULL, &driver), WL_EDEVICE,
                "cuInit: CUDA_ERROR_NO_DEVICE (a fake error)");
     setenv("FAKE_CUDA_FAIL", "cuInit:7777", 1);
-    CHECK_FAIL(wl_driver_get(&driver), WL_EDEVICE,
+    CHECK_FAIL(wl_driver_get(NULL, &driver), WL_EDEVICE,
                "cuInit: error 7777 (unknown to this driver)");
     unsetenv("FAKE_CUDA_FAIL");
     CHECK(!driver);
@@ -51,10 +51,32 @@ TEST(driver_without_a_device) {
 
 TEST(the_driver) {
     const wl_driver *again;
-    CHECK_INT(wl_driver_get(&driver), WL_OK);
+    CHECK_INT(wl_driver_get(NULL, &driver), WL_OK);
     setenv("WARPLOOM_LIBCUDA", "/nonexistent/libcuda.so.1", 1);
-    CHECK_INT(wl_driver_get(&again), WL_OK); /* once per process */
+    CHECK_INT(wl_driver_get(NULL, &again), WL_OK); /* once per process */
     CHECK(driver && again == driver && driver->cuLaunchKernelEx);
+}
+
+TEST(no_simulator) {
+    const wl_driver *other;
+    CHECK_FAIL(wl_driver_get("cpu", &other), WL_EINVAL,
+               "device: expected gpu or sim, got 'cpu'");
+    setenv("WARPLOOM_DEVICE", "sim", 1);
+    setenv("WARPLOOM_SIM", "/nonexistent/libcuda.so.1", 1);
+    CHECK_FAIL(wl_driver_get(NULL, &other), WL_EDEVICE,
+               "no simulator: /nonexistent/libcuda.so.1: cannot open shared object file: No such "
+               "file or directory; put sim/libcuda.so.1 beside libwarploom.so, or name it in "
+               "WARPLOOM_SIM");
+    setenv("WARPLOOM_SIM", beside("libfake_cuda.so"), 1);
+    CHECK_FAIL(wl_driver_get(NULL, &other), WL_EDEVICE,
+               "the simulator has no sim_device_set: WARPLOOM_SIM must name a libcuda.so.1 of the "
+               "same build");
+    setenv("WARPLOOM_SIM", "libm.so.6", 1);
+    CHECK_FAIL(wl_driver_get(NULL, &other), WL_EDEVICE,
+               "the simulator has no cuInit: WARPLOOM_SIM must name a libcuda.so.1 of the same "
+               "build");
+    unsetenv("WARPLOOM_DEVICE"), unsetenv("WARPLOOM_SIM");
+    CHECK(!driver->simulator);
 }
 
 TEST(device_facts) {

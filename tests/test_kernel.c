@@ -464,12 +464,17 @@ TEST(a_hand_edited_source_takes_the_place) {
     wl_tools_close(tools);
 }
 
+static wl_status compile_text(wl_tools *tools, const char *file, const char *text, char *entry,
+                              wl_compiled *out) {
+    return wl_kernel_compile(tools, &(wl_request){.file = file, .text = text}, entry, out);
+}
+
 TEST(a_hand_edited_source_compiles_alone) {
     fakes();
     char entry[128];
     wl_compiled out = {0};
     wl_tools *tools = tools_now();
-    CHECK_INT(wl_kernel_compile(tools, "fwd_hand.cu", hand, entry, &out), WL_OK);
+    CHECK_INT(compile_text(tools, "fwd_hand.cu", hand, entry, &out), WL_OK);
     CHECK_STR(entry, "fwd_hand");
     CHECK_STR(out.image.data + 64, hand);
     wl_compiled_free(&out);
@@ -480,12 +485,12 @@ TEST(a_hand_edited_source_compiles_alone) {
         "const char *s = \"/*\\\"//\", c = '\"'; extern \"C\" __global__ void g(int *p) {} // \"",
     };
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
-        CHECK_INT(wl_kernel_compile(tools, "g.cu", same[i], entry, &out), WL_OK);
+        CHECK_INT(compile_text(tools, "g.cu", same[i], entry, &out), WL_OK);
         CHECK_STR(entry, "g");
         wl_compiled_free(&out);
     }
-    CHECK_INT(wl_kernel_compile(tools, "x.cu", "", entry, &out), WL_EINVAL);
-    CHECK_INT(wl_kernel_compile(tools, "x.cu", "/* __global__ void f(", entry, &out), WL_EINVAL);
+    CHECK_INT(compile_text(tools, "x.cu", "", entry, &out), WL_EINVAL);
+    CHECK_INT(compile_text(tools, "x.cu", "/* __global__ void f(", entry, &out), WL_EINVAL);
     wl_tools_close(tools);
 }
 
@@ -501,7 +506,7 @@ TEST(several_kernels_are_made_and_loaded_once) {
     wl_device device;
     wl_loader *loader;
     CUkernel kernels[WL_MAX_KERNELS], again[WL_MAX_KERNELS];
-    CHECK_INT(wl_driver_get(&driver), WL_OK);
+    CHECK_INT(wl_driver_get(NULL, &driver), WL_OK);
     CHECK_INT(wl_driver_device(driver, 0, &device), WL_OK);
     wl_tools *tools = tools_now();
     CHECK_INT(get(tools, &(wl_request){.name = "two"}), WL_OK);

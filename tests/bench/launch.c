@@ -59,7 +59,7 @@ int main(void) {
     CUcontext context;
     wl_context *ctx = NULL;
     double median = 0;
-    wl_status status = wl_driver_get(&cuda);
+    wl_status status = wl_driver_get(NULL, &cuda);
     if (!status && cuda->cuDevicePrimaryCtxRetain(&context, 0)) status = WL_EDEVICE;
     if (!status && cuda->cuCtxSetCurrent(context)) status = WL_EDEVICE;
     if (!status) status = wl_open(&ctx, NULL);

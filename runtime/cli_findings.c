@@ -1,0 +1,144 @@
+/* cli_findings.c - gathers the simulator's findings and tells where in the templates they are.
+   SPDX-License-Identifier: BSD-3-Clause */
+#include "cli_findings.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    cli_findings *list;
+    const cli_origin *from;
+    wl_buf map; /* of the last kernel asked for: a line FILE:LINE per line of source */
+    char *mapped;
+} taker;
+
+/* Line `number` of the kernel's line map; NULL when there is none. */
+static char *map_line(taker *t, const char *kernel, int number) {
+    if (!t->mapped || strcmp(t->mapped, kernel)) {
+        free(t->mapped);
+        t->mapped = wl_copy(kernel);
+        wl_buf_free(&t->map);
+        if (wl_tools_ask(t->from->tools, "linemap", kernel, &t->map)) {
+            wl_buf_free(&t->map); /* no generator here: the emitted file's own lines must do */
+            clear_message();
+        }
+    }
+    const char *line = t->map.data;
+    for (int i = 1; line && i < number; i++) line = (line = strchr(line, '\n')) ? line + 1 : NULL;
+    size_t size = line ? strcspn(line, "\n") : 0;
+    return size ? wl_format("%.*s", (int)size, line) : NULL;
+}
+
+static char *place(taker *t, const char *kernel, const sim_finding *f) {
+    char *mapped = NULL;
+    if (t->from->ptx) return wl_format("%s:%d", t->from->ptx, f->ptx_line);
+    if (f->source_line && t->from->source)
+        return wl_format("%s:%d", t->from->source, f->source_line);
+    if (f->source_line) mapped = map_line(t, kernel, f->source_line);
+    if (mapped) return mapped;
+    return f->source_line ? wl_format("%s.cu:%d", kernel, f->source_line) : wl_copy("");
+}
+
+static cli_finding *known(cli_findings *list, const char *kernel, const char *rule, int ptx_line) {
+    for (int i = 0; i < list->n; i++) {
+        cli_finding *f = &list->finding[i];
+        if (f->ptx_line == ptx_line && !strcmp(f->rule, rule) && !strcmp(f->kernel, kernel))
+            return f;
+    }
+    return NULL;
+}
+
+/* Its entry, made if need be; the first text stays. */
+static cli_finding *entry(cli_findings *list, const char *kernel, const char *rule,
+                          const char *text, int ptx_line) {
+    cli_finding *f = known(list, kernel, rule, ptx_line);
+    if (!f) {
+        list->finding = wl_grow(list->finding, (size_t)(list->n + 1) * sizeof *f);
+        f = &list->finding[list->n++];
+        *f = (cli_finding){.rule = wl_copy(rule),
+                           .text = wl_copy(text),
+                           .kernel = wl_copy(kernel),
+                           .ptx_line = ptx_line};
+    }
+    if (f->last != list->launches) f->launches++;
+    f->last = list->launches;
+    return f;
+}
+
+static void see(void *user, const char *kernel, const sim_finding *finding) {
+    taker *t = user;
+    cli_finding *f = entry(t->list, kernel, finding->rule, finding->text, finding->ptx_line);
+    if (!f->where) f->where = place(t, kernel, finding);
+    f->count += finding->count;
+}
+
+void cli_findings_take(cli_findings *list, const cli_origin *origin) {
+    taker t = {.list = list, .from = origin};
+    list->launches++;
+    origin->driver->sim_device_findings(see, &t);
+    wl_buf_free(&t.map);
+    free(t.mapped);
+}
+
+wl_status cli_schedules(const cli_args *args, uint64_t otherwise, uint64_t *out) {
+    const char *given = args->value[OPTION_SCHEDULES];
+    *out = otherwise;
+    wl_status status = given ? cli_number(args, OPTION_SCHEDULES, out) : WL_OK;
+    if (!status && (*out < 1 || *out > 1000000))
+        status = fail(WL_EINVAL, "--schedules: expected 1 to 1000000, got '%s'", given);
+    return status;
+}
+
+void cli_schedule(const wl_driver *driver, uint64_t number) {
+    sim_device_settings settings;
+    driver->sim_device_get(&settings);
+    settings.options.check = true;
+    settings.options.order = number == 0 ? SIM_EAGER : number == 1 ? SIM_LAZY : SIM_RANDOM;
+    settings.options.seed = number;
+    driver->sim_device_set(&settings);
+}
+
+void cli_findings_add(cli_findings *list, const char *kernel, const char *rule, const char *text) {
+    cli_finding *f = entry(list, kernel, rule, text, 0);
+    if (!f->where) f->where = wl_copy("");
+    f->count++;
+}
+
+void cli_findings_print(const cli_findings *list, bool json) {
+    static const char *const column[] = {"rule",      "where",  "#ptx_line",
+                                         "#launches", "#count", "text", NULL};
+    cli_rows rows = {.column = column};
+    for (int i = 0; i < list->n; i++) {
+        const cli_finding *f = &list->finding[i];
+        cli_cell(&rows, "%s", f->rule);
+        cli_cell(&rows, "%s", f->where);
+        cli_cell(&rows, "%d", f->ptx_line);
+        cli_cell(&rows, "%d", f->launches);
+        cli_cell(&rows, "%lld", f->count);
+        cli_cell(&rows, "%s", f->text);
+    }
+    cli_rows_print(&rows, json, true);
+    cli_rows_free(&rows);
+}
+
+wl_status cli_findings_fail(const cli_findings *list, const char *name) {
+    wl_buf text = {0};
+    for (int i = 0; i < list->n; i++) {
+        const cli_finding *f = &list->finding[i];
+        wl_buf_printf(&text, "\n%s%s%s: %s (PTX line %d, %lld times)", f->where,
+                      *f->where ? ": " : "", f->rule, f->text, f->ptx_line, f->count);
+    }
+    wl_status status = fail(WL_EVERIFY, "%s: %d finding%s%s", name, list->n,
+                            list->n == 1 ? "" : "s", text.data);
+    wl_buf_free(&text);
+    return status;
+}
+
+void cli_findings_free(cli_findings *list) {
+    for (int i = 0; i < list->n; i++) {
+        const cli_finding *f = &list->finding[i];
+        free(f->rule), free(f->where), free(f->text), free(f->kernel);
+    }
+    free(list->finding);
+    *list = (cli_findings){0};
+}

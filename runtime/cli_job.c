@@ -1,0 +1,222 @@
+/* cli_job.c - one forward call of the command: shapes, inputs, device memory, check.
+   SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE
+#include "cli_job.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SOURCE_MAX (1 << 20)
+
+static int64_t number(const cli_job *j, int word) {
+    return j->problem.word[word].number;
+}
+
+static size_t count(const cli_job *j, int t) {
+    const int64_t *s = j->shape[t];
+    return (size_t)(s[0] * s[1] * s[2] * s[3]);
+}
+
+/* The words that C must understand: memory order, element type and mask. */
+static wl_status read_names(cli_job *j) {
+    static const struct {
+        int word;
+        const char *value[2];
+    } table[] = {{WL_P_dtype, {"bf16", "fp16"}},
+                 {WL_P_layout, {"bshd", "bhsd"}},
+                 {WL_P_mask, {"none", "causal"}}};
+    int is[3];
+    for (int i = 0; i < 3; i++) {
+        const char *name = j->problem.word[table[i].word].name;
+        is[i] = !strcmp(name, table[i].value[1]);
+        if (!is[i] && strcmp(name, table[i].value[0]))
+            return fail(WL_EINVAL, "%s: run knows %s and %s, got '%s'",
+                        wl_problem_table[table[i].word].name, table[i].value[0], table[i].value[1],
+                        name);
+    }
+    j->dtype = is[0] ? WL_FP16 : WL_BF16;
+    j->bhsd = is[1];
+    j->causal = is[2];
+    return WL_OK;
+}
+
+/* Lays out the tensors; what does not fit into this machine's memory is refused. */
+static wl_status set_shapes(cli_job *j) {
+    int64_t batch = number(j, WL_P_batch), heads = number(j, WL_P_heads);
+    int64_t kv_heads = number(j, WL_P_kv_heads);
+    int64_t seq_q = number(j, WL_P_seq_q), seq_k = number(j, WL_P_seq_k);
+    int64_t dim = number(j, WL_P_head_dim), dim_v = number(j, WL_P_head_dim_v);
+    const int64_t shape[TENSORS][4] = {{batch, seq_q, heads, dim},
+                                       {batch, seq_k, kv_heads, dim},
+                                       {batch, seq_k, kv_heads, dim_v},
+                                       {batch, seq_q, heads, dim_v},
+                                       {batch, seq_q, heads, 1}};
+    memcpy(j->shape, shape, sizeof shape);
+    double need = 0, have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    for (int t = 0; t < TENSORS; t++) {
+        const int64_t *s = shape[t];
+        need += (double)s[0] * (double)s[1] * (double)s[2] * (double)s[3] * (t == LSE ? 4 : 2);
+    }
+    if (need > have)
+        return fail(WL_EINVAL, "run: the tensors take %.3g GB, this machine has %.3g GB",
+                    need / 1e9, have / 1e9);
+    for (int t = 0; t < TENSORS; t++) j->bytes[t] = count(j, t) * (t == LSE ? 4 : 2);
+    return WL_OK;
+}
+
+wl_status cli_job_source(cli_job *j, const char *file) {
+    j->file = file;
+    return file ? wl_file_read(file, SOURCE_MAX, &j->source) : WL_OK;
+}
+
+wl_status cli_job_shape(cli_job *j) {
+    wl_status status = read_names(j);
+    if (!status) status = set_shapes(j);
+    for (int t = 0; t < TENSORS && !status; t++) j->host[t] = wl_alloc(j->bytes[t]);
+    return status;
+}
+
+void cli_job_file_shape(const cli_job *j, int t, int64_t out[4]) {
+    memcpy(out, j->shape[t], 4 * sizeof *out);
+    if (!j->bhsd) return;
+    out[1] = j->shape[t][2];
+    out[2] = j->shape[t][1];
+}
+
+void cli_job_random(cli_job *j, uint64_t seed) {
+    for (int t = Q; t <= V; t++)
+        wl_reference_random(seed, (uint64_t)t, j->dtype, count(j, t), j->host[t]);
+}
+
+static wl_status done(const cli_job *j, const char *call, CUresult result) {
+    return result ? wl_driver_fail(j->driver, result, call) : WL_OK;
+}
+
+/* Makes device 0's primary context current and opens ours on it. */
+wl_status cli_job_open(cli_job *j, const cli_args *args) {
+    CUdevice device;
+    CUcontext context;
+    wl_status status = cli_driver(args, &j->device_name, &j->driver);
+    wl_options options = {.size = sizeof options, .device = j->device_name, .log = cli_log};
+    if (!status) status = done(j, "cuDeviceGet", j->driver->cuDeviceGet(&device, 0));
+    if (!status)
+        status = done(j, "cuDevicePrimaryCtxRetain",
+                      j->driver->cuDevicePrimaryCtxRetain(&context, device));
+    if (!status) status = done(j, "cuCtxSetCurrent", j->driver->cuCtxSetCurrent(context));
+    if (!status) status = wl_open(&j->ctx, &options);
+    for (int i = 0; i < args->n_specs && !status; i++)
+        wl_tools_spec(wl_context_tools(j->ctx), args->spec[i]);
+    return status;
+}
+
+wl_status cli_job_upload(cli_job *j) {
+    wl_status status = WL_OK;
+    for (int t = 0; t < TENSORS && !status; t++) {
+        if (!j->device[t])
+            status = done(j, "cuMemAlloc", j->driver->cuMemAlloc_v2(&j->device[t], j->bytes[t]));
+        if (status) break;
+        if (t <= V)
+            status = done(j, "cuMemcpyHtoD",
+                          j->driver->cuMemcpyHtoD_v2(j->device[t], j->host[t], j->bytes[t]));
+        else
+            status =
+                done(j, "cuMemsetD8", j->driver->cuMemsetD8_v2(j->device[t], 0xff, j->bytes[t]));
+    }
+    return status;
+}
+
+wl_status cli_job_synchronize(const cli_job *j) {
+    return done(j, "cuCtxSynchronize", j->driver->cuCtxSynchronize());
+}
+
+wl_status cli_job_download(const cli_job *j) {
+    wl_status status = WL_OK;
+    for (int t = O; t < TENSORS && !status; t++)
+        status = done(j, "cuMemcpyDtoH",
+                      j->driver->cuMemcpyDtoH_v2(j->host[t], j->device[t], j->bytes[t]));
+    return status;
+}
+
+static wl_tensor view(const cli_job *j, int t) {
+    int64_t s[4];
+    memcpy(s, j->shape[t], sizeof s);
+    wl_tensor out = {.data = (void *)(uintptr_t)j->device[t], .dtype = j->dtype};
+    memcpy(out.shape, s, sizeof s);
+    out.stride[0] = s[1] * s[2] * s[3];
+    out.stride[1] = j->bhsd ? s[3] : s[2] * s[3];
+    out.stride[2] = j->bhsd ? s[1] * s[3] : s[3];
+    out.stride[3] = 1;
+    return out;
+}
+
+wl_status cli_job_prepare(cli_job *j) {
+    j->forward = (wl_forward_args){.size = sizeof j->forward,
+                                   .q = view(j, Q),
+                                   .k = view(j, K),
+                                   .v = view(j, V),
+                                   .o = view(j, O),
+                                   .lse = (float *)(uintptr_t)j->device[LSE],
+                                   .mask = j->causal ? WL_MASK_CAUSAL : WL_MASK_NONE,
+                                   .scale = (float)j->problem.word[WL_P_scale].real,
+                                   .variant = j->problem.word[WL_P_variant].name,
+                                   .kernel = j->kernel};
+    return j->file ? wl_context_use_source(j->ctx, &j->forward, j->file, j->source.data) : WL_OK;
+}
+
+wl_status cli_job_check(const cli_job *j, double work, wl_difference *out) {
+    double scale = j->problem.word[WL_P_scale].real;
+    const wl_reference reference = {.dtype = j->dtype,
+                                    .causal = j->causal,
+                                    .bhsd = j->bhsd,
+                                    .batch = j->shape[Q][0],
+                                    .heads = j->shape[Q][2],
+                                    .kv_heads = j->shape[K][2],
+                                    .seq_q = j->shape[Q][1],
+                                    .seq_k = j->shape[K][1],
+                                    .dim = j->shape[Q][3],
+                                    .dim_v = j->shape[V][3],
+                                    .scale = scale > 0 ? scale : 1 / sqrt((double)j->shape[Q][3]),
+                                    .q = j->host[Q],
+                                    .k = j->host[K],
+                                    .v = j->host[V],
+                                    .o = j->host[O],
+                                    .lse = j->host[LSE]};
+    return wl_reference_check(&reference, work, out);
+}
+
+void cli_job_findings(const cli_job *j, cli_findings *list) {
+    const cli_origin origin = {
+        .driver = j->driver, .source = j->file, .tools = wl_context_tools(j->ctx)};
+    cli_findings_take(list, &origin);
+}
+
+wl_status cli_job_chosen(const cli_job *j, char name[128]) {
+    wl_launch *record = wl_alloc(sizeof *record);
+    const wl_request request = {.name = j->kernel,
+                                .problem = &j->problem,
+                                .file = j->file,
+                                .text = j->source.data,
+                                .arch = wl_context_device(j->ctx)->arch,
+                                .ptx = j->driver->simulator};
+    wl_status status = wl_kernel_choose(wl_context_tools(j->ctx), &request, record, NULL);
+    if (!status) memcpy(name, record->choice, 128);
+    free(record);
+    return status;
+}
+
+void cli_job_clear(cli_job *j) {
+    for (int t = 0; t < TENSORS; t++) {
+        if (j->device[t]) j->driver->cuMemFree_v2(j->device[t]);
+        free(j->host[t]);
+        j->device[t] = 0;
+        j->host[t] = NULL;
+    }
+}
+
+void cli_job_close(cli_job *j) {
+    cli_job_clear(j);
+    wl_close(j->ctx);
+    wl_buf_free(&j->source);
+}

@@ -1,0 +1,59 @@
+/* cli_job.h - one forward call as the commands run and verify make it: tensors on the host and on
+   the device, the check against the reference.
+   SPDX-License-Identifier: BSD-3-Clause */
+#ifndef WL_CLI_JOB_H
+#define WL_CLI_JOB_H
+
+#include "cli.h"
+#include "cli_findings.h"
+#include "context.h"
+#include "reference.h"
+
+enum { Q, K, V, O, LSE, TENSORS };
+
+/* Host and device copies of the five tensors, all in the problem's layout. */
+typedef struct {
+    const char *device_name; /* "gpu" or "sim" */
+    const char *kernel;      /* a candidate to force, or NULL */
+    const char *file;        /* of source; NULL: the emitted kernel */
+    wl_buf source;
+    wl_problem problem;
+    wl_dtype dtype;
+    bool bhsd, causal;
+    int64_t shape[TENSORS][4]; /* [batch][seq][heads][dim] */
+    size_t bytes[TENSORS];
+    void *host[TENSORS];
+    CUdeviceptr device[TENSORS];
+    wl_context *ctx;
+    const wl_driver *driver;
+    wl_forward_args forward;
+} cli_job;
+
+/* Reads the source file, if one is given. */
+wl_status cli_job_source(cli_job *job, const char *file);
+/* From job->problem: names, shapes, host memory. EINVAL: a word that is not known here, or more
+   than this machine's memory. */
+wl_status cli_job_shape(cli_job *job);
+/* The shape of a tensor as it lies in memory and in a file. */
+void cli_job_file_shape(const cli_job *job, int tensor, int64_t out[4]);
+/* Normal deviates as q, k and v, by seed. */
+void cli_job_random(cli_job *job, uint64_t seed);
+/* Opens a context with the command's specs on --device (see cli_driver). */
+wl_status cli_job_open(cli_job *job, const cli_args *args);
+/* Inputs to the device; the outputs are NaN beforehand, so that what is not written cannot pass. */
+wl_status cli_job_upload(cli_job *job);
+/* Fills job->forward and, with a source, loads that. */
+wl_status cli_job_prepare(cli_job *job);
+wl_status cli_job_synchronize(const cli_job *job);
+wl_status cli_job_download(const cli_job *job);
+/* Compares with float64 attention on the CPU, of at most `work` multiply-adds. */
+wl_status cli_job_check(const cli_job *job, double work, wl_difference *out);
+/* Adds what the last launch found, in the simulator. */
+void cli_job_findings(const cli_job *job, cli_findings *list);
+/* The candidate that the job launches. */
+wl_status cli_job_chosen(const cli_job *job, char name[128]);
+/* Frees the tensors, leaving the context open: another shape may follow. */
+void cli_job_clear(cli_job *job);
+void cli_job_close(cli_job *job);
+
+#endif
