@@ -90,6 +90,7 @@ typedef struct {
     X(cuStreamCreate, (CUstream * stream, unsigned flags))                                         \
     X(cuStreamDestroy_v2, (CUstream stream))                                                       \
     X(cuStreamSynchronize, (CUstream stream))                                                      \
+    X(cuStreamIsCapturing, (CUstream stream, int *status))                                         \
     X(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags))                         \
     X(cuEventCreate, (CUevent * event, unsigned flags))                                            \
     X(cuEventDestroy_v2, (CUevent event))                                                          \
