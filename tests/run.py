@@ -171,28 +171,58 @@ def machine_code(path):
                     if data[at + s[0]:].startswith(b".text."))
 
 
-def check_knobs():
-    """Every value of every knob makes other machine code: neighbours of one candidate differ."""
-    problem = "head_dim=128 dtype=bf16 mask=causal layout=bshd heads=16 seq_q=4096"
-    names = Generator().ask("list", problem).split()
-    parts = [name.split("_") for name in names]
-    result, tried = Result(), {}
-    with tempfile.TemporaryDirectory() as folder:
-        def cubin(name):
-            path = os.path.join(folder, name)
-            done = warploom("compile", name, "-o", path)
-            return done.stderr if done.returncode else machine_code(path)
+TIED = {"tile", "consumer_warpgroups", "registers"}
 
-        first = cubin(names[0])
-        for name, part in zip(names, parts):
-            other = [i for i, (a, b) in enumerate(zip(part, parts[0])) if a != b]
-            if len(other) == 1 and (other[0], part[other[0]]) not in tried:
-                tried[other[0], part[other[0]]] = name
-        for name in tried.values():
-            image = cubin(name)
-            result.expect(image and isinstance(image, bytes), f"{name}: {image!s}")
-            result.expect(image != first, f"{name} has the machine code of {names[0]}")
-    result.expect(len(tried) >= 4, f"{names[0]} has but {len(tried)} neighbours")
+
+def neighbours(names, knobs):
+    """{(knob, value): pairs of names}: a pair differs in that knob alone. Rules tie the rows of a
+    tile, the warpgroups and the registers together: for a value of these that allows no such pair,
+    a pair differs in them alone. (A name is family, three axes, and a part for each knob.)"""
+    def pairs(free):
+        groups = collections.defaultdict(list)
+        for name in names:
+            parts = dict(zip(knobs, name.split("_")[4:]))
+            rest = [name.split("_")[:4]] + [v for k, v in parts.items() if k not in free]
+            groups[repr(rest)].append((name, parts))
+        return [(a, b, p, q) for group in groups.values() for a, p in group for b, q in group]
+
+    found, tied = {}, pairs(TIED)
+    for knob in knobs:
+        for differ in [pairs({knob})] + [tied] * (knob in TIED):
+            fresh = collections.defaultdict(list)
+            for a, b, p, q in differ:
+                if p[knob] != q[knob] and (knob, p[knob]) not in found:
+                    fresh[knob, p[knob]].append((a, b))
+            found.update(fresh)
+    return found
+
+
+def check_knobs():
+    """Every value of every knob makes other machine code than a neighbour's value."""
+    generator, result, codes = Generator(), Result(), {}
+    names = [name for dim in (64, 128, 256) for name in generator.ask(
+        "list", f"head_dim={dim} dtype=bf16 mask=none layout=bshd heads=16 seq_q=4096").split()]
+    spec = open(os.path.join(ROOT, "specs/fwd.yaml"), encoding="utf-8").read()
+    knobs = re.findall(r"^  (\w+):", spec.split("\ntune:")[1].split("\n\n")[0], re.M)
+    found = neighbours(names, knobs)
+    for name in names:
+        for value in zip(knobs, name.split("_")[4:]):
+            if value not in found:
+                found[value] = []
+    with tempfile.TemporaryDirectory() as folder:
+        def code(name):
+            path = os.path.join(folder, name)
+            if name not in codes:
+                done = warploom("compile", name, "-o", path)
+                codes[name] = done.stderr if done.returncode else machine_code(path)
+            return codes[name]
+
+        for (knob, value), pairs in found.items():
+            pair = min(pairs, key=lambda p: sum(n not in codes for n in p), default=None)
+            good = pair and all(isinstance(code(n), bytes) and code(n) for n in pair)
+            result.expect(good and code(pair[0]) != code(pair[1]),
+                          f"{knob}: {value} makes the same machine code, or none: {pair}")
+    result.expect(len(found) >= 27, f"only {len(found)} values of knobs")
     return result
 
 
