@@ -9,14 +9,14 @@
 
 void lex_fail(lexer *l, int line, const char *format, ...) {
     if (l->status) return;
+    l->at = l->end;
+    l->token = (lex_token){l->end, 0, LEX_END, line};
     va_list args;
     va_start(args, format);
     char text[512];
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     l->status = fail(WL_EINVAL, "%s:%d: %s", l->name, line, text);
-    l->at = l->end;
-    l->token = (lex_token){l->end, 0, LEX_END, line};
 }
 
 static bool letter(char c) {
@@ -101,7 +101,7 @@ void lex_next(lexer *l) {
         lex_fail(l, l->line, "character 0x%02x is not PTX", (unsigned char)*at);
     }
     if (l->status) l->token.kind = LEX_END;
-    l->token.size = (size_t)(l->at - at);
+    else l->token.size = (size_t)(l->at - at);
 }
 
 void lex_open(lexer *l, const char *name, const char *text, size_t size) {
@@ -124,6 +124,7 @@ bool lex_take(lexer *l, const char *text) {
     return true;
 }
 
+/* Leaves an empty token. */
 static void fail_expected(lexer *l, const char *quote, const char *what) {
     if (l->token.kind == LEX_END)
         lex_fail(l, l->token.line, "%s%s%s expected, but the text ends", quote, what, quote);
@@ -138,9 +139,12 @@ void lex_want(lexer *l, const char *text) {
 
 lex_token lex_word(lexer *l, const char *what) {
     lex_token word = l->token;
-    if (word.kind == LEX_WORD) lex_next(l);
-    else fail_expected(l, "", what);
-    return word;
+    if (word.kind == LEX_WORD) {
+        lex_next(l);
+        return word;
+    }
+    fail_expected(l, "", what);
+    return l->token;
 }
 
 void lex_skip(lexer *l, const char *mark) {
