@@ -6,7 +6,7 @@ CC = gcc
 PYTHON ?= python3
 OPT ?= -O2 -g
 LUA_INC ?= /usr/include/lua5.4
-# The most lines that gen/, templates/ and runtime/ may have together; a commit that raises it says why.
+# The most lines that gen/, templates/ and runtime/ may have together; who raises it says why.
 SIZE_LIMIT = 11200
 # The same for runtime/sim, which stands on gen/base alone.
 SIM_SIZE_LIMIT = 4500
@@ -150,6 +150,7 @@ clean:
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 FORCE:
-.PHONY: all tests sim sim-tests setup demo check check-all check-gpu bench tables size install clean FORCE
+.PHONY: all tests sim sim-tests setup demo check check-all check-gpu bench tables size install \
+	clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

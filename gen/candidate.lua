@@ -89,8 +89,8 @@ local function broken(rules, c, p)
 end
 
 -- Calls visit(c, p) for each legal candidate with values of domains[level], in order, until it
--- returns true; reject(rule, how far, c, p) for each that a rule rejects. c is reused: copy what you
--- keep. Rules of levels behind `most` are not asked.
+-- returns true; reject(rule, how far, c, p) for each that a rule rejects. c is reused: copy what
+-- you keep. Rules of levels behind `most` are not asked.
 local function search(spec, domains, visit, reject, most)
     local c, fields, n, rules = new(spec), spec.fields, #spec.fields, rules_by_level(spec, most)
     local function from(level)

@@ -2,7 +2,7 @@
 -- SPDX-License-Identifier: BSD-3-Clause
 --
 -- The whole language:
---   $ CODE            a line of Lua; the body of its block is indented 4 more and dedented on output
+--   $ CODE            a line of Lua; its block's body is indented 4 more, and dedented on output
 --   ${EXPR}           the value of EXPR: a string or an integer
 --   $ include "NAME"  the part templates/parts/NAME.in, at the indentation of this line
 -- An undefined name, a value that is neither string nor integer (128/2 is a float: use //), a wrong

@@ -277,7 +277,7 @@ __device__ __forceinline__ void consume(Smem &s, const fwd_params &p, const Tens
             advance(ring, stages);
             const Ring k_at = ring;
             advance(ring, stages);
-            // P V of the tile before crossed the loop's edge; its slot is V's before this one's K.
+            // P V of the tile before crossed the loop's edge; its slot is V's before this K.
             wgmma_wait_all();
             pin(out, o_regs);
             if (n < tiles - 2)

@@ -318,8 +318,9 @@ static void add(wl_context *ctx, entry *e) {
 static wl_status find_or_make(wl_context *ctx, const call *c, entry **out) {
     if ((*out = find(ctx, &c->key))) return WL_OK;
     if (wl_context_capturing(ctx, c->args->stream))
-        return fail(WL_EINVAL, "stream is being captured, and this call's kernel is not loaded yet: "
-                               "call wl_prepare before the capture");
+        return fail(WL_EINVAL,
+                    "stream is being captured, and this call's kernel is not loaded yet: call "
+                    "wl_prepare before the capture");
     wl_status status = WL_OK;
     pthread_mutex_lock(&ctx->lock);
     if (!(*out = find(ctx, &c->key)) && !(status = make_entry(ctx, c, NULL, NULL, out)))

@@ -10,8 +10,8 @@ typedef enum { WL_CACHE_CHOICE = 'c', WL_CACHE_KERNEL = 'k' } wl_cache_kind;
 
 /* dir NULL: WARPLOOM_CACHE_DIR, XDG_CACHE_HOME/warploom (when absolute), HOME/.cache/warploom, the
    user's home of getpwuid; resolved once here, created by the first put. mode "rw", "ro", "off", or
-   NULL: WARPLOOM_CACHE, else "rw". Only a bad mode fails (EINVAL); a place that cannot be used turns
-   the cache off, one that cannot be written makes it "ro", with a reason. */
+   NULL: WARPLOOM_CACHE, else "rw". Only a bad mode fails (EINVAL); a place that cannot be used
+   turns the cache off, one that cannot be written makes it "ro", with a reason. */
 wl_status wl_cache_open(wl_cache **out, const char *dir, const char *mode);
 void wl_cache_close(wl_cache *cache);
 const char *wl_cache_dir(const wl_cache *cache);    /* "" when there is none */

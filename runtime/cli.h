@@ -18,7 +18,7 @@
     X(V, "--v", "FILE.npy", "values")                                                              \
     X(LSE, "--lse", "FILE.npy", "write the log-sum-exp of each row there")                         \
     X(DEVICE, "--device", "gpu|sim", "the GPU, or the simulator (without a GPU: the simulator)")   \
-    X(SCHEDULES, "--schedules", "N", "how many schedules to run (verify: 8 a shape, sim: 1)")       \
+    X(SCHEDULES, "--schedules", "N", "how many schedules to run (verify: 8 a shape, sim: 1)")      \
     X(LAUNCH, "--launch", "FILE.json", "grid, parameters and buffers of the launch")               \
     X(RANDOM, "--random", "SEED", "normal deviates as queries, keys and values")                   \
     X(CHECK, "--check", NULL, "compare with float64 attention on the CPU")

@@ -180,7 +180,7 @@ static void print_warnings(const wl_compiled *c) {
     free(text);
 }
 
-/* What a launch of the kernel adds to its own shared memory; -1 when nothing is known of the name. */
+/* What a launch of the kernel adds to its own shared memory; -1 when the name is unknown. */
 static int launch_shared(wl_tools *tools, const char *name) {
     const wl_request request = {.name = name};
     wl_launch *launch = wl_alloc(sizeof *launch);

@@ -91,8 +91,8 @@ static void compile_program(job *j, void *program) {
     snprintf(arch, sizeof arch, "--gpu-architecture=%s", j->in->arch);
     list[count++] = arch;
     for (size_t i = 0; options[i]; i++) list[count++] = options[i];
-    /* NVRTC's own cache, new in 12.9 and at work where there is a driver, answers with an empty log:
-       no statistics, and nothing for the gate to read. */
+    /* NVRTC's own cache, new in 12.9 and at work where there is a driver, answers with an empty
+       log: no statistics, and nothing for the gate to read. */
     if (n->major > 12 || (n->major == 12 && n->minor >= 9)) list[count++] = "--no-cache";
     bool ptx = !strncmp(j->in->arch, "compute_", 8);
     if (j->lineinfo || ptx) list[count++] = "-lineinfo";

@@ -12,7 +12,7 @@ typedef struct {
 typedef struct {
     const char *name;    /* program name in messages: "fwd_….cu" or the user's file */
     const char *source;
-    const char *linemap; /* a line `FILE:LINE` per line of source; NULL: lines are the source's own */
+    const char *linemap; /* a line `FILE:LINE` per line of source; NULL: the source's own lines */
     const wl_header *headers; /* as included; messages call them templates/device/NAME */
     size_t n_headers;
     const char *arch;   /* "sm_90a" for a cubin, "compute_90a" for PTX with the source's lines */

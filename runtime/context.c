@@ -110,16 +110,16 @@ bool wl_context_capturing(const wl_context *ctx, void *stream) {
     return !ctx->driver->cuStreamIsCapturing(stream, &status) && status;
 }
 
-/* Slots go round: the launch that had this one is SLOTS calls ago, long done. A graph may replay its
-   launches at any time, so what it captured goes to no other. */
+/* Slots go round: the launch that had this one is SLOTS calls ago, long done. A graph may replay
+   its launches at any time, so what it captured goes to no other. */
 wl_status wl_context_scratch(wl_context *ctx, void *stream, CUdeviceptr *out) {
     bool captured = wl_context_capturing(ctx, stream);
     atomic_uint *next = captured ? &ctx->next_captured : &ctx->next_slot;
     unsigned slot = atomic_fetch_add_explicit(next, 1, memory_order_relaxed);
     if (captured && slot >= CAPTURED_SLOTS)
         return fail(WL_EFAIL,
-                    "stream: %d launches of this context are captured into graphs already, each with "
-                    "scratch of its own: open another context for more",
+                    "stream: %d launches of this context are captured into graphs already, each "
+                    "with scratch of its own: open another context for more",
                     CAPTURED_SLOTS);
     *out = ctx->pool + (captured ? SLOTS + slot : slot % SLOTS) * WL_MAX_SCRATCH;
     return WL_OK;

@@ -42,8 +42,8 @@ void wl_context_leave(const wl_context *ctx, CUcontext old);
 wl_status wl_context_owns(wl_context *ctx, const char *name, const void *address);
 /* Is work on the stream being recorded into a graph? */
 bool wl_context_capturing(const wl_context *ctx, void *stream);
-/* WL_MAX_SCRATCH zeroed bytes of the device for one call, which must leave them zero. EFAIL when too
-   many calls have been captured. */
+/* WL_MAX_SCRATCH zeroed bytes of the device for one call, which must leave them zero. EFAIL when
+   too many calls have been captured. */
 wl_status wl_context_scratch(wl_context *ctx, void *stream, CUdeviceptr *out);
 /* Record and loaded kernels; *layer as in wl_made. Under the lock. */
 wl_status wl_context_load(wl_context *ctx, const wl_request *request, wl_launch *launch,
@@ -52,8 +52,8 @@ wl_status wl_context_load(wl_context *ctx, const wl_request *request, wl_launch 
 const wl_driver *wl_context_driver(const wl_context *ctx);
 const wl_device *wl_context_device(const wl_context *ctx);
 wl_tools *wl_context_tools(wl_context *ctx);
-/* As wl_prepare with a hand-edited kernel: `text` (read from `file`) is compiled, and calls like this
-   one launch it from now on, by the record of the candidate that its entry is named after. */
+/* As wl_prepare with a hand-edited kernel: `text` (read from `file`) is compiled, and calls like
+   this one launch it from now on, by the record of the candidate that its entry is named after. */
 wl_status wl_context_use_source(wl_context *ctx, const wl_forward_args *args, const char *file,
                                 const char *text);
 

@@ -115,7 +115,7 @@ static wl_status open_simulator(wl_driver *drv) {
     return WL_OK;
 }
 
-/* The machine's libcuda.so.1 may be the simulator's, too: programs are told so by LD_LIBRARY_PATH. */
+/* The machine's libcuda.so.1 may be the simulator's too: LD_LIBRARY_PATH tells programs so. */
 static wl_status driver_open(bool simulator, wl_driver *drv) {
     wl_status status = simulator ? open_simulator(drv) : open_gpu(drv);
     if (status) return status;

@@ -91,9 +91,9 @@ typedef struct {
     char arch[16]; /* "sm_90a" for 9.0, else "sm_XY" */
 } wl_device;
 
-/* Opens a driver once per process and calls cuInit; a failure is not remembered. `device` "gpu": the
-   machine's libcuda.so.1 (WARPLOOM_LIBCUDA names another); "sim": the simulator's, sim/libcuda.so.1
-   beside this library (WARPLOOM_SIM names another); NULL: what WARPLOOM_DEVICE says, else "gpu".
+/* Opens a driver once per process and calls cuInit; a failure is not remembered. `device` "gpu":
+   the machine's libcuda.so.1 (WARPLOOM_LIBCUDA names another); "sim": the simulator's,
+   sim/libcuda.so.1 beside this library (WARPLOOM_SIM names another); NULL: what WARPLOOM_DEVICE says, else "gpu".
    EINVAL: another word. EDEVICE says what is missing and how to get it. *out stays valid for the
    process's life. */
 wl_status wl_driver_get(const char *device, const wl_driver **out);
@@ -121,19 +121,20 @@ typedef struct {
     void *library;
     char path[4096];
     int major, minor;
-    char identity[64]; /* version and a digest of the file's size, head and tail: in a kernel's key */
+    char identity[64]; /* version, digest of the file's size, head and tail: in a kernel's key */
 #define X(name, parameters) int(*name) parameters;
     WL_NVRTC_TABLE(X)
 #undef X
 } wl_nvrtc;
 
 /* Finds and opens NVRTC: `path` alone if given, else WARPLOOM_NVRTC alone if set, else the first
-   usable of CUDA_HOME/lib64, /usr/local/cuda/lib64, deps/ beside this library, pip's nvidia folders,
-   the loader's path; 13 before 12 in each place. Opens its builtins library by absolute path.
+   usable of CUDA_HOME/lib64, /usr/local/cuda/lib64, /usr/local/cuda-(any)/lib64, deps/ beside this
+   library, pip's nvidia folders, the loader's path; 13 before 12 in each place. Opens its builtins
+   library by absolute path.
    Several may be open at once; *out stays valid for the process's life. ECOMPILE lists every place
    that was looked at. */
 wl_status wl_nvrtc_get(const char *path, const wl_nvrtc **out);
-/* Appends one line per place looked at, the one in use last: "PATH: NVRTC 13.0" or "PATH: reason". */
+/* Appends a line per place looked at, the one in use last: "PATH: NVRTC 13.0" or "PATH: reason". */
 void wl_nvrtc_report(const char *path, wl_buf *out);
 
 #endif

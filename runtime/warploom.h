@@ -1,12 +1,14 @@
 /* warploom.h - the public API: attention kernels for NVIDIA GPUs, made from YAML specs.
    SPDX-License-Identifier: BSD-3-Clause
 
-   Every function that can fail returns a wl_status; wl_error() then gives this thread's message, one
-   sentence that names the argument, the rule and the remedy. Nothing here prints, exits or throws.
-   A call may be captured into a CUDA graph once it was prepared (wl_prepare, or a first call); the graph
-   must not be launched after wl_close. At most 4,096 launches of a context may be in flight, and 4,096
-   be captured. A context may be used by several threads at once. It belongs to one device: the one that was
-   current in wl_open. Do not use it across fork(). */
+   Every function that can fail returns a wl_status; wl_error() then gives this thread's message,
+   one sentence that names the argument, the rule and the remedy. Nothing here prints, exits or
+   throws. A context may be used by several threads at once. It belongs to one device: the one that
+   was current in wl_open. Do not use it across fork().
+
+   A call may be captured into a CUDA graph once it was prepared (wl_prepare, or a first call); the
+   graph must not be launched after wl_close. At most 4,096 launches of a context may be in flight,
+   and 4,096 be captured. */
 #ifndef WARPLOOM_H
 #define WARPLOOM_H
 
@@ -87,19 +89,20 @@ typedef struct {
 } wl_forward_args;
 
 /* Opens a context on the device of the calling thread's current CUDA context (device 0's primary
-   context when none is current). Reads no spec, opens no compiler. EDEVICE without a driver or GPU. */
+   context when none is current). Reads no spec, opens no compiler. EDEVICE: no driver or no GPU. */
 WARPLOOM_API wl_status wl_open(wl_context **out, const wl_options *options);
 WARPLOOM_API void wl_close(wl_context *ctx);
 
 /* Launches on args->stream and returns; the first call for a problem may compile (seconds). */
 WARPLOOM_API wl_status wl_forward(wl_context *ctx, const wl_forward_args *args);
 
-/* As wl_forward, without the launch: afterwards the same call neither compiles, loads nor allocates. */
+/* As wl_forward, without the launch: later the same call compiles, loads and allocates nothing. */
 WARPLOOM_API wl_status wl_prepare(wl_context *ctx, const wl_forward_args *args);
 
 /* Which kernel a call would use, who chose it and why: text of several lines into out[size],
    always ended by a NUL; longer text is cut. */
-WARPLOOM_API wl_status wl_explain(wl_context *ctx, const wl_forward_args *args, char *out, size_t size);
+WARPLOOM_API wl_status wl_explain(wl_context *ctx, const wl_forward_args *args, char *out,
+                                  size_t size);
 
 /* This thread's last message; "" when its last call succeeded. Valid until its next call. */
 WARPLOOM_API const char *wl_error(void);

@@ -46,10 +46,10 @@ function M.plan(c)
 end
 
 -- The row tile of least estimated time, for a spec's preferences. A block of any kind has an SM for
--- itself, so what counts is how many rounds of blocks there are, and how long one takes: `costs`, times
--- of one round measured on an H200 (full mask, 4,096 keys, the best tile_n of each; only their ratios
--- matter). With a causal mask the blocks differ in length, warpgroups past the end cost nothing, the
--- longest goes first, and half a round is the unavoidable tail.
+-- itself, so what counts is how many rounds of blocks there are, and how long one takes: `costs`,
+-- times of one round measured on an H200 (full mask, 4,096 keys, the best tile_n of each; only
+-- their ratios matter). With a causal mask the blocks differ in length, warpgroups past the end
+-- cost nothing, the longest goes first, and half a round is the unavoidable tail.
 M.guides = {"tile_rows"}
 
 local sms = 132
@@ -97,7 +97,8 @@ local function wrapped(first, count, room, item)
     return lines
 end
 
--- One wgmma shape for templates/parts/wgmma.in: D (64 x n, fp32) from A in shared memory or registers.
+-- One wgmma shape for templates/parts/wgmma.in: D (64 x n, fp32) from A in shared memory or
+-- registers.
 local function multiplication(m)
     local count = m.n // 2
     m.registers = count
@@ -120,7 +121,8 @@ function M.render(c, p)
         multiplications = {
             multiplication {
                 name = "wgmma_qk", n = c.tile_n, type = element,
-                what = ("D (64 x %d) = or += A B^T, 16 columns; both in shared memory."):format(c.tile_n),
+                what = ("D (64 x %d) = or += A B^T, 16 columns; both in shared memory.")
+                    :format(c.tile_n),
                 arguments = "u64 a, u64 b, int add",
                 setup = (".reg .pred p; setp.ne.b32 p, %%%d, 0;\\n"):format(s + 2),
                 tail = ("%%%d, %%%d, p, 1, 1, 0, 0"):format(s, s + 1),
@@ -128,10 +130,12 @@ function M.render(c, p)
             },
             multiplication {
                 name = "wgmma_pv", n = c.head_dim_v, type = element,
-                what = ("D (64 x %d) += A B, 16 keys; A in registers, B's rows are keys."):format(c.head_dim_v),
+                what = ("D (64 x %d) += A B, 16 keys; A in registers, B's rows are keys.")
+                    :format(c.head_dim_v),
                 arguments = "const u32 *a, u64 b",
                 setup = "",
-                tail = ("{%%%d, %%%d, %%%d, %%%d}, %%%d, 1, 1, 1, 1"):format(o, o + 1, o + 2, o + 3, o + 4),
+                tail = ("{%%%d, %%%d, %%%d, %%%d}, %%%d, 1, 1, 1, 1")
+                    :format(o, o + 1, o + 2, o + 3, o + 4),
                 inputs = '"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)',
             },
         },
@@ -165,7 +169,8 @@ function M.explain(c, p)
     local softmax = {
         exact = "the running maximum is exact",
         lazy = "the maximum is raised, and the output rescaled, only when it grows by 2^8 or more",
-        optimistic = "the old maximum is kept until a row sum overflows a threshold; then the tile is redone",
+        optimistic = "the old maximum is kept until a row sum overflows a threshold; then the tile "
+            .. "is redone",
     }
     local schedule = {
         static = "work items are dealt to the blocks in turn",
@@ -175,7 +180,8 @@ function M.explain(c, p)
         {"tile", ("%d query rows x %d keys"):format(c.tile_m, c.tile_n)},
         {"consumers", ("%d warpgroups of 64 rows, %d registers a thread; 1 producer warpgroup, %d")
             :format(c.consumer_warpgroups, c.registers_c, c.registers_p)},
-        {"ring", ("%d slots of %d bytes for K and V tiles, in turn"):format(c.stages, p.slot_bytes)},
+        {"ring", ("%d slots of %d bytes for K and V tiles, in turn"):format(c.stages,
+            p.slot_bytes)},
         {"shared memory", ("%d bytes: Q %d, ring %d, O %d, barriers"):format(
             p.shared_bytes, p.q_bytes, p.ring_bytes, p.o_bytes)},
         {"order", order[c.order]},

@@ -322,9 +322,35 @@ def check_generated():
     return result
 
 
+def prose(text):
+    """Markdown without tables (and what is generated with them) and code: (line number, line)."""
+    fenced = False
+    for i, line in enumerate(text.splitlines(), 1):
+        fenced ^= line.startswith(("```", "<!-- table", "<!-- end of table"))
+        if not fenced and not line.startswith(("    ", "|")):
+            yield i, line
+
+
+def check_columns():
+    """At most 100 columns in what people write: all files under git but generated ones and data."""
+    result = Result()
+    kinds = (".c", ".h", ".def", ".lua", ".in", ".cuh", ".cu", ".py", ".yaml", ".sh", ".md")
+    for file in call(["git", "ls-files"]).stdout.split():
+        own = file.endswith(kinds) or file in ("Makefile", ".ci/run")
+        path = os.path.join(ROOT, file)
+        if not own or file.startswith(("generated/", "tests/bad/")) or not os.path.exists(path):
+            continue
+        text = open(path, encoding="utf-8").read().replace("\t", "    ")
+        lines = prose(text) if file.endswith(".md") else enumerate(text.splitlines(), 1)
+        wide = [i for i, line in lines if len(line) > 100]
+        result.expect(not wide, f"{file}: more than 100 columns in the lines {wide}")
+    return result
+
+
 # Each module may include what stands before it; the command, everything.
 LAYERS = ["warploom", "base", "problem", "spec", "gen", "driver", "compile", "cache", "launch",
-          "tools", "kernel", "tensor", "context", "attn", "npy", "reference", "json", "foreign", "cli"]
+          "tools", "kernel", "tensor", "context", "attn", "npy", "reference", "json", "foreign",
+          "cli"]
 
 
 def check_layers():
@@ -345,7 +371,8 @@ def check_layers():
         for other in re.findall(r'#include "([\w/.]+)"', open(path, encoding="utf-8").read()):
             result.expect(other == "base.h" or os.path.exists(f"{ROOT}/runtime/sim/{other}"),
                           f"{path} includes {other}")
-    for header, library in (("runtime/warploom.h", "libwarploom"), ("gen/gen.h", "libwarploom-gen")):
+    for header, library in (("runtime/warploom.h", "libwarploom"),
+                            ("gen/gen.h", "libwarploom-gen")):
         text = open(os.path.join(ROOT, header), encoding="utf-8").read()
         public = set(re.findall(r"WARPLOOM_API [^;(]*?\b(wl_\w+)\(", text))
         symbols = call(["nm", "-D", "--defined-only", f"{BUILD}/{library}.so"]).stdout.split()[2::3]
@@ -537,7 +564,8 @@ def check_emit_all():
 # The long ones first, so that two at a time end together.
 CHECKS = [check_cover_even, check_cover_odd, check_coverage, check_sanitized, check_lines,
           check_knobs, check_unit, check_cli, check_bad, check_python, check_examples,
-          check_determinism, check_generated, check_second, check_layers, check_size]
+          check_determinism, check_generated, check_second, check_layers, check_columns,
+          check_size]
 
 
 def guarded(check):

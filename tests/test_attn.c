@@ -500,8 +500,8 @@ TEST(captured_calls_keep_their_scratch) {
     wl_forward_args a = usual();
     setenv("FAKE_CUDA_CAPTURING", "1", 1);
     CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL,
-               "stream is being captured, and this call's kernel is not loaded yet: call wl_prepare "
-               "before the capture");
+               "stream is being captured, and this call's kernel is not loaded yet: call "
+               "wl_prepare before the capture");
     unsetenv("FAKE_CUDA_CAPTURING");
     CHECK_INT(wl_prepare(ctx, &a), WL_OK);
     setenv("FAKE_CUDA_CAPTURING", "1", 1);

@@ -196,7 +196,7 @@ TEST(nvrtc_itself) {
     free(version);
 }
 
-#define UNUSABLE "no usable NVRTC: install CUDA 12.0 or newer, or name a libnvrtc.so.13 in "        \
+#define UNUSABLE "no usable NVRTC: install CUDA 12.0 or newer, or name a libnvrtc.so.13 in "       \
                  "WARPLOOM_NVRTC; looked at:\n"
 
 TEST(no_nvrtc) {

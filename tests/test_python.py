@@ -107,8 +107,8 @@ class Python(unittest.TestCase):
     def test_errors_are_raised(self):
         q, k, v = self.q, self.k, self.v
         self.assertEqual(self.raises("both are seq_k", q, k, Tensor(2, 51, 2, 64)).status, 2)
-        self.raises("q is a (2, 3, 4, 64) float32 tensor on cuda: expected (batch, seq, heads, dim), "
-                    "none of them 0, dtype", Tensor(2, 3, 4, 64, dtype="float32"), k, v)
+        self.raises("q is a (2, 3, 4, 64) float32 tensor on cuda: expected (batch, seq, heads, "
+                    "dim), none of them 0, dtype", Tensor(2, 3, 4, 64, dtype="float32"), k, v)
         self.raises("q is an empty (2, 0, 6, 64) bfloat16 tensor", Tensor(2, 0, 6, 64), k, v)
         self.raises("v is a (2, 50, 2, 64) bfloat16 tensor on cpu", q, k,
                     Tensor(2, 50, 2, 64, device="cpu"))

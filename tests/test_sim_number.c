@@ -1,4 +1,4 @@
-/* test_sim_number.c - small formats and approximate functions: special values, rounding, error bounds.
+/* test_sim_number.c - small formats and approximate functions: special values, rounding, bounds.
    SPDX-License-Identifier: BSD-3-Clause */
 #include "test.h"
 
@@ -57,8 +57,8 @@ TEST(special_values_of_small_formats) {
     }
 }
 
-/* All codes of a format are found again, and what lies between two goes to the nearer, by a tie to the
-   even one. */
+/* All codes of a format are found again, and what lies between two goes to the nearer, by a tie to
+   the even one. */
 static void check_format(uint32_t last, float (*from)(uint32_t), uint32_t (*to)(float)) {
     int bad = 0;
     for (uint32_t c = 0; c < last; c++) {

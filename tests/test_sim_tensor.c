@@ -171,7 +171,8 @@ TEST(wgmma_of_8_bits) {
     for (int types = 0; types < 4; types++)
         for (int swizzle = 0; swizzle < 4; swizzle++)
             for (int registers = 0; registers < 2; registers++) {
-                sim_mma m = {64, 96, 32, SIM_E5M2, SIM_E5M2, SIM_F32, registers, false, false, 1, 1};
+                sim_mma m = {64, 96, 32, SIM_E5M2, SIM_E5M2, SIM_F32, registers, false, false,
+                             1, 1};
                 if (types & 1) m.a_type = SIM_E4M3;
                 if (types & 2) m.b_type = SIM_E4M3;
                 layout la = choose(1024, false, swizzle, 1);

@@ -14,8 +14,9 @@ import points  # noqa: E402
 import tables  # noqa: E402
 
 ROW = {"name": "fwd_d128_bf16_none_m192n64", "tflops": 700.4, "noise": 0.012, "clock_mhz": 1500}
-DATA = {"gpu": "NVIDIA H200", "driver": "580.1", "cuda": "13.0", "torch": "2.11", "date": "2026-11-30",
-        "commit": "abc", "command": "python3 tests/bench/bench.py", "seed": 7, "cold_ms": 3210.4,
+DATA = {"gpu": "NVIDIA H200", "driver": "580.1", "cuda": "13.0", "torch": "2.11",
+        "date": "2026-11-30", "commit": "abc", "command": "python3 tests/bench/bench.py",
+        "seed": 7, "cold_ms": 3210.4,
         "warm_ms": 12.34, "launch_cpu_ns": 3456,
         "calls": {"prepared_ns": 5400, "python_ns": 9000, "fa2_ns": 20800, "cudnn_ns": 17500},
         "rows": [
@@ -51,7 +52,8 @@ class Cases(unittest.TestCase):
     def test_names(self):
         name = "fwd_d192_v128_bf16_causal_m128n64_s5_w2_rotated_lazy_dynamic_p24c240"
         self.assertEqual(cases.parse(name)[:5], ("fwd", 192, 128, "bf16", "causal"))
-        self.assertEqual(cases.parse("vit_l14_d80_fp16_none_m64n64")[:4], ("vit_l14", 80, 80, "fp16"))
+        self.assertEqual(cases.parse("vit_l14_d80_fp16_none_m64n64")[:4],
+                         ("vit_l14", 80, 80, "fp16"))
         self.assertRaises(ValueError, cases.parse, "fwd_d64")
 
     def test_cover_takes_every_value_with_few_names(self):

@@ -8,11 +8,12 @@
 
 constexpr int stage_bytes = 16 * 128; /* 16 rows of one 64-column panel */
 
-/* Stores 16 rows of `columns` (a multiple of 8) at `at`: fragments go to the warp's own `stages` (1 or
-   2) buffers at `staging`, and from there the copy engine takes them while the warp goes on. Its
-   16-byte chunks are swizzled as the tensor map says. `pack` makes two floats a pair of elements. */
-__device__ __forceinline__ void store_rows(const float *values, int columns, u32 (*pack)(float, float),
-                                           void *staging, int stages, const TensorMap &map, BoxAt at)
+/* Stores 16 rows of `columns` (a multiple of 8) at `at`: fragments go to the warp's own `stages` (1
+   or 2) buffers at `staging`, and from there the copy engine takes them while the warp goes on. Its
+   16-byte chunks are swizzled as the tensor map says. `pack` makes a pair of elements. */
+__device__ __forceinline__ void store_rows(const float *values, int columns,
+                                           u32 (*pack)(float, float), void *staging, int stages,
+                                           const TensorMap &map, BoxAt at)
 {
     const u32 lane = threadIdx.x % 32, chunk = lane / 16, flip = lane % 8;
     #pragma unroll
@@ -32,7 +33,8 @@ __device__ __forceinline__ void store_rows(const float *values, int columns, u32
                 store_matrix_x4(to, pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]),
                                 pack(x[6], x[7]));
             else if (16 * j + 8 <= columns)
-                store_matrix_x2(row + ((j % 4 * 2 ^ flip) << 4), pack(x[0], x[1]), pack(x[2], x[3]));
+                store_matrix_x2(row + ((j % 4 * 2 ^ flip) << 4), pack(x[0], x[1]),
+                                pack(x[2], x[3]));
         }
         fence_async_shared();
         __syncwarp();

@@ -2,9 +2,9 @@
    SPDX-License-Identifier: BSD-3-Clause
 
    A thread holds `count` values of two rows, 8 apart: value i is row i / 2 % 2, and column
-   i / 4 * 8 + i % 2 from the thread's first (PTX ISA 9.7.15.5, accumulator layout). Four neighbouring
-   threads share a row. `count` is a constant at every call, so that all loops unroll and the arrays
-   stay in registers. */
+   i / 4 * 8 + i % 2 from the thread's first (PTX ISA 9.7.15.5, accumulator layout). Four
+   neighbouring threads share a row. `count` is a constant at every call, so that all loops unroll
+   and the arrays stay in registers. */
 #ifndef WL_SOFTMAX_CUH
 #define WL_SOFTMAX_CUH
 
@@ -76,8 +76,8 @@ __device__ __forceinline__ void raise_rows(Rows &rows, const float *top, float s
     }
 }
 
-/* Optimistic softmax: a row that has seen nothing has no maximum to rely on, so the sums of its next
-   tile must fail the test. */
+/* Optimistic softmax: a row that has seen nothing has no maximum to rely on, so the sums of its
+   next tile must fail the test. */
 __device__ __forceinline__ void distrust_empty_rows(Rows &rows)
 {
     rows.offset[0] = rows.top[0] == minus_infinity() ? not_a_number() : rows.offset[0];

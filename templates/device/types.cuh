@@ -46,7 +46,7 @@ __device__ __forceinline__ float log2_approx(float x)
     return y;
 }
 
-/* Two floats to a packed pair, the first in the low half: cvt puts its first source in the upper. */
+/* Two floats to a packed pair, the first in the low half: cvt puts its first source high. */
 __device__ __forceinline__ u32 pack_bf16(float low, float high)
 {
     u32 pair;

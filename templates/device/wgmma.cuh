@@ -1,6 +1,6 @@
 /* wgmma.cuh - what surrounds the warpgroup multiplications: descriptors, fences, waits, fragments.
    SPDX-License-Identifier: BSD-3-Clause
-   The multiplications themselves have operand lists that change with N: templates/parts/wgmma.in. */
+   The multiplications' operand lists change with N: templates/parts/wgmma.in. */
 #ifndef WL_WGMMA_CUH
 #define WL_WGMMA_CUH
 

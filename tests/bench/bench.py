@@ -203,7 +203,8 @@ def call_costs():
     o = torch.empty_like(q)
     lse = torch.empty(1, 1, 64, device="cuda")
     lib, context, args = warploom.prepared(q, k, v, out=o, lse=lse)
-    launch = subprocess.run([os.path.join(build_folder(), "launch_cost")], text=True, capture_output=True)
+    launch = subprocess.run([os.path.join(build_folder(), "launch_cost")], text=True,
+                            capture_output=True)
     if launch.returncode:
         raise SystemExit(f"{launch.args[0]}: {launch.stderr.strip()}")
     costs = {"launch_cpu_ns": int(launch.stdout),

@@ -1,8 +1,8 @@
 /* launch.c - CPU time of one wl_forward, at a tiny shape: loops of 100 launches, drained between.
    SPDX-License-Identifier: BSD-3-Clause
 
-   Prints one number, the median in nanoseconds over 10,000 launches. libcuda is opened as the library
-   opens it, so that WARPLOOM_LIBCUDA can name another. */
+   Prints one number, the median in nanoseconds over 10,000 launches. libcuda is opened as the
+   library opens it, so that WARPLOOM_LIBCUDA can name another. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

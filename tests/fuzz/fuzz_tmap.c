@@ -56,8 +56,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     tmap map;
     clear_message();
-    wl_status status = tmap_encode(&map, type, rank, address, dims, strides, boxes, steps, interleave,
-                                   swizzle, promotion, fill);
+    wl_status status = tmap_encode(&map, type, rank, address, dims, strides, boxes, steps,
+                                   interleave, swizzle, promotion, fill);
     if ((status == WL_OK) == (*message() != 0)) abort();
     if (status) return 0;
     static box b;

@@ -37,8 +37,8 @@ UNPREPARED = "fwd_d128_bf16_none_m128n64_s7_w2_fused_exact_static_p32c232"
 
 
 def graph():
-    """A prepared call can be captured, and the graph replayed, beside so many other launches that each
-    place of the scheduler's scratch is used again; what is not prepared is refused."""
+    """A prepared call can be captured, and the graph replayed, beside so many other launches that
+    each place of the scheduler's scratch is used again; what is not prepared is refused."""
     case = Case(128, 128, "bf16", "causal", "bshd", 2, 4, 4, 700, 700)
     t = Tensors(case)
     call(t, case)

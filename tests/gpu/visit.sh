@@ -120,7 +120,9 @@ sanitize_one() {
 sanitize() {
     tool=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
     grep -vE '^(#|$)' tests/gpu/racecheck.expect >"$OUT/expect"
-    for check in ${TOOLS:-memcheck initcheck synccheck racecheck}; do each sanitize_one "$FORCED"; done
+    for check in ${TOOLS:-memcheck initcheck synccheck racecheck}; do
+        each sanitize_one "$FORCED"
+    done
     rm -f "$OUT/expect"
 }
 

@@ -20,7 +20,8 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128)
     asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
     if (threadIdx.x == 0)
         asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile"
-                     ".mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(box),
+                     ".mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4}],"
+                     " [%2], %5;" ::"r"(box),
                      "l"(&map), "r"(bar), "r"(0), "r"((int)rank * 8), "h"((unsigned short)3)
                      : "memory");
     while (!done)
