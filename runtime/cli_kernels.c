@@ -65,10 +65,11 @@ static char *cut_number(char *text, const char **number) {
     return text + digits + 1;
 }
 
-/* FILE:LINE:COL: MESSAGE, or FILE:LINE: MESSAGE of a template, as four cells. */
+/* FILE:LINE:COL: MESSAGE, or FILE:LINE: MESSAGE of a template, as four cells; FILE may hold ':'. */
 static void error_cells(cli_rows *rows, char *line) {
     const char *file = "", *row = "", *column = "";
-    char *colon = strchr(line, ':'), *rest = colon ? cut_number(colon + 1, &row) : NULL;
+    char *colon = strchr(line, ':'), *rest = NULL;
+    while (colon && !(rest = cut_number(colon + 1, &row))) colon = strchr(colon + 1, ':');
     if (rest) {
         file = line;
         *colon = '\0';

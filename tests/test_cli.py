@@ -172,6 +172,9 @@ ROWS = [
     Row("check {T}/a:b.yaml", 0, out="{T}/a:b.yaml: ok\n", files={"a:b.yaml": VARIANT}),
     Row("check {T}/v.yaml", 0, out="{T}/v.yaml: ok\n", files={"v.yaml": VARIANT},
         env={"WARPLOOM_SPECS": "{T}"}),
+    Row("check --json {T}/a:b.yaml", 3, ANY, re.compile(
+        r'"file": "{T}/a:b\.yaml", "line": 1, "column": 1, "message": "spec: \'name\' is missing"'),
+        files={"a:b.yaml": "extends: fwd\n"}),
     Row("list {VIT} --spec {T}/v.yaml --spec {T}/./v.yaml", 0, out=ANY,
         files={"v.yaml": VARIANT}),
     Row("check {T}/many.yaml", 3, re.compile(
