@@ -79,6 +79,9 @@ void tensor_operand_runs(uint64_t descriptor, const sim_mma *mma, bool is_b,
         }
 }
 
+/* Orders of eight rows. Columns of B go as an accumulator's registers and lanes have them. */
+static const uint8_t natural[8] = {0, 1, 2, 3, 4, 5, 6, 7}, even_odd[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+
 /* Eight rows by eight k, as they come: raw[row], into raw[k]. Each round is a perfect shuffle. */
 static inline void transpose(half8 *raw) {
     for (int round = 0; round < 3; round++) {
@@ -125,31 +128,28 @@ static void decode_k_major(const operand *o, int type, uint32_t group, const uin
 FRAGMENT_CLONES
 static void decode_mn_major(const operand *o, int type, uint32_t group, const uint8_t *order,
                             tensor_shared shared, void *user, float *to, uint32_t pitch) {
-    half8 mask = {order[0], order[1], order[2], order[3], order[4], order[5], order[6], order[7]};
     for (uint32_t k = 0; k < o->k; k++, to += pitch) {
         half8 raw;
         memcpy(&raw, shared(user, mn_chunk(o, group, k)), sizeof raw);
-        store(type, __builtin_shuffle(raw, mask), to);
+        half8 even_first = __builtin_shufflevector(raw, raw, 0, 2, 4, 6, 1, 3, 5, 7);
+        store(type, order == even_odd ? even_first : raw, to);
     }
 }
 
-/* Columns of B in the order of an accumulator's registers and lanes: even ones, then odd ones. */
 void tensor_decode_b(uint64_t descriptor, const sim_mma *mma, tensor_shared shared, void *user,
                      float *b) {
-    static const uint8_t order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
     operand o = open_operand(tensor_decode(descriptor), mma, true);
     for (uint32_t group = 0; group < o.rows / 8; group++)
-        (o.mn_major ? decode_mn_major : decode_k_major)(&o, mma->b_type, group, order, shared, user,
-                                                        b + group * 8, o.rows);
+        (o.mn_major ? decode_mn_major : decode_k_major)(&o, mma->b_type, group, even_odd, shared,
+                                                        user, b + group * 8, o.rows);
 }
 
 void tensor_decode_a(uint64_t descriptor, const sim_mma *mma, int quarter, tensor_shared shared,
                      void *user, float *a) {
-    static const uint8_t order[8] = {0, 1, 2, 3, 4, 5, 6, 7};
     operand o = open_operand(tensor_decode(descriptor), mma, false);
     float rows[32 * 16];
     for (uint32_t half = 0, group = (uint32_t)quarter * 2; half < 2; half++)
-        (o.mn_major ? decode_mn_major : decode_k_major)(&o, mma->a_type, group + half, order,
+        (o.mn_major ? decode_mn_major : decode_k_major)(&o, mma->a_type, group + half, natural,
                                                         shared, user, rows + half * 8, 16);
     fragment_spread(rows, mma->k, a);
 }
