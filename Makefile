@@ -47,7 +47,7 @@ PROGRAMS := $(BUILD)/warploom $(BUILD)/libwarploom.so $(BUILD)/libwarploom-gen.s
 all: $(PROGRAMS) $(DEPLIBS)
 tests: all $(TESTS) $(FAKES) $(BUILD)/launch_cost
 sim: $(BUILD)/sim/libcuda.so.1
-sim-tests: sim $(SIM_TESTS)
+sim-tests: sim $(SIM_TESTS) $(BUILD)/sim_cases $(BUILD)/sim_mutate
 
 $(BUILD)/libwarploom-gen.so: $(GEN_O)
 	@echo "  LD    $@"
@@ -73,6 +73,11 @@ $(BUILD)/sim/libcuda.so.1: $(SIM_O)
 	@echo "  LD    $@"
 	@$(CC) $(CFLAGS) -shared -o $@ $^ $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/..' -lsodium -lm
 $(BUILD)/test_sim%: $(BUILD)/obj/tests/test_sim%.o $(SIM_O)
+	@echo "  LD    $@"
+	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -lsodium -ldl -lm
+
+# Emitted kernels in the simulator: numeric cases, and what catches a lost instruction.
+$(BUILD)/sim_%: $(BUILD)/obj/tests/sim/%.o $(sort $(LIB_O) $(CLI_BARE_O) $(SIM_O))
 	@echo "  LD    $@"
 	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -lsodium -ldl -lm
 

@@ -1,0 +1,187 @@
+/* harness.h - forward calls in the simulator, one after another in this process.
+   SPDX-License-Identifier: BSD-3-Clause */
+#ifndef WL_SIM_HARNESS_H
+#define WL_SIM_HARNESS_H
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "context.h"
+#include "reference.h"
+
+enum { Q, K, V, O, TENSORS };
+
+typedef struct {
+    int batch, heads, kv_heads, seq_q, seq_k;
+} shape;
+
+/* What a kernel is made for, by its launch record. */
+typedef struct {
+    const char *name;
+    wl_dtype dtype;
+    bool causal;
+    int dim, dim_v;
+} subject;
+
+typedef struct {
+    const wl_driver *driver;
+    wl_context *ctx;
+    uint16_t *host[TENSORS];
+    float *lse;
+    CUdeviceptr device[TENSORS], device_lse;
+    size_t bytes[TENSORS], lse_bytes;
+    int findings;     /* of the last launch */
+    char first[1024]; /* the first of them */
+} harness;
+
+__attribute__((unused)) static void need(wl_status status, const char *what) {
+    if (!status) return;
+    printf("%s: %s\n0 passed, 1 failed\n", what, message());
+    exit(1);
+}
+
+/* A context on the simulator's device, which has `sms` SMs. */
+__attribute__((unused)) static void open_harness(harness *h) {
+    CUcontext context;
+    const wl_options options = {.size = sizeof options, .device = "sim"};
+    need(wl_driver_get("sim", &h->driver), "simulator");
+    h->driver->cuDevicePrimaryCtxRetain(&context, 0);
+    h->driver->cuCtxSetCurrent(context);
+    need(wl_open(&h->ctx, &options), "wl_open");
+}
+
+__attribute__((unused)) static void close_harness(harness *h) {
+    wl_close(h->ctx);
+    h->driver->cuCtxSetCurrent(NULL);
+    h->driver->cuDevicePrimaryCtxRelease_v2(0);
+    h->ctx = NULL;
+}
+
+__attribute__((unused)) static void set_schedule(const harness *h, sim_order order, uint64_t seed,
+                                                 int sms) {
+    sim_device_settings settings;
+    h->driver->sim_device_get(&settings);
+    settings.options.order = order;
+    settings.options.seed = seed;
+    settings.options.threads = 1;
+    h->driver->sim_device_set(&settings);
+    h->ctx->device.sms = sms;
+}
+
+__attribute__((unused)) static void read_subject(const harness *h, const char *name, subject *out) {
+    wl_launch *record = wl_alloc(sizeof *record);
+    const wl_request request = {.name = name, .ptx = true};
+    need(wl_kernel_choose(wl_context_tools(h->ctx), &request, record, NULL), name);
+    *out = (subject){.name = name};
+    for (int i = 0; i < record->n_axes; i++) {
+        const char *word = record->axis[i].word, *value = record->axis[i].value;
+        if (!strcmp(word, "head_dim")) out->dim = atoi(value);
+        if (!strcmp(word, "head_dim_v")) out->dim_v = atoi(value);
+        if (!strcmp(word, "dtype")) out->dtype = !strcmp(value, "fp16") ? WL_FP16 : WL_BF16;
+        if (!strcmp(word, "mask")) out->causal = !strcmp(value, "causal");
+    }
+    free(record);
+}
+
+static void extents(const subject *k, const shape *s, int t, int64_t out[4]) {
+    int64_t seq = t == Q || t == O ? s->seq_q : s->seq_k;
+    int64_t heads = t == Q || t == O ? s->heads : s->kv_heads;
+    const int64_t n[4] = {s->batch, seq, heads, t == V || t == O ? k->dim_v : k->dim};
+    memcpy(out, n, sizeof n);
+}
+
+/* Host inputs by seed, device copies of all; outputs NaN. */
+__attribute__((unused)) static void make_tensors(harness *h, const subject *k, const shape *s,
+                                                 uint64_t seed) {
+    const wl_driver *d = h->driver;
+    for (int t = 0; t < TENSORS; t++) {
+        int64_t n[4];
+        extents(k, s, t, n);
+        size_t count = (size_t)(n[0] * n[1] * n[2] * n[3]);
+        h->bytes[t] = 2 * count;
+        h->host[t] = wl_alloc(h->bytes[t]);
+        if (t != O) wl_reference_random(seed, (uint64_t)t, k->dtype, count, h->host[t]);
+        d->cuMemAlloc_v2(&h->device[t], h->bytes[t]);
+        d->cuMemcpyHtoD_v2(h->device[t], h->host[t], h->bytes[t]);
+    }
+    h->lse_bytes = 4 * (size_t)s->batch * (size_t)s->heads * (size_t)s->seq_q;
+    h->lse = wl_alloc(h->lse_bytes);
+    d->cuMemAlloc_v2(&h->device_lse, h->lse_bytes);
+}
+
+__attribute__((unused)) static void free_tensors(harness *h) {
+    for (int t = 0; t < TENSORS; t++) {
+        h->driver->cuMemFree_v2(h->device[t]);
+        free(h->host[t]);
+    }
+    h->driver->cuMemFree_v2(h->device_lse);
+    free(h->lse);
+}
+
+static wl_tensor tensor_of(const harness *h, const subject *k, const shape *s, int t, bool bhsd) {
+    wl_tensor out = {.data = (void *)(uintptr_t)h->device[t], .dtype = k->dtype};
+    int64_t *n = out.shape;
+    extents(k, s, t, n);
+    out.stride[0] = n[1] * n[2] * n[3];
+    out.stride[1] = bhsd ? n[3] : n[2] * n[3];
+    out.stride[2] = bhsd ? n[1] * n[3] : n[3];
+    out.stride[3] = 1;
+    return out;
+}
+
+static void see_finding(void *user, const char *kernel, const sim_finding *f) {
+    harness *h = user;
+    (void)kernel;
+    if (!h->findings++)
+        snprintf(h->first, sizeof h->first, "%s: source line %d, PTX line %d: %s", f->rule,
+                 f->source_line, f->ptx_line, f->text);
+}
+
+/* One launch; outputs to the host. */
+__attribute__((unused)) static wl_status run_forward(harness *h, const subject *k, const shape *s,
+                                                     bool bhsd) {
+    const wl_driver *d = h->driver;
+    wl_forward_args args = {.size = sizeof args,
+                            .q = tensor_of(h, k, s, Q, bhsd),
+                            .k = tensor_of(h, k, s, K, bhsd),
+                            .v = tensor_of(h, k, s, V, bhsd),
+                            .o = tensor_of(h, k, s, O, bhsd),
+                            .lse = (float *)(uintptr_t)h->device_lse,
+                            .mask = k->causal ? WL_MASK_CAUSAL : WL_MASK_NONE,
+                            .kernel = k->name};
+    d->cuMemsetD8_v2(h->device[O], 0xff, h->bytes[O]);
+    d->cuMemsetD8_v2(h->device_lse, 0xff, h->lse_bytes);
+    wl_status status = wl_forward(h->ctx, &args);
+    h->findings = 0;
+    d->sim_device_findings(see_finding, h);
+    d->cuMemcpyDtoH_v2(h->host[O], h->device[O], h->bytes[O]);
+    d->cuMemcpyDtoH_v2(h->lse, h->device_lse, h->lse_bytes);
+    return status;
+}
+
+/* Against attention in double over at most `work` multiply-adds. */
+__attribute__((unused)) static wl_status check_forward(const harness *h, const subject *k,
+                                                       const shape *s, bool bhsd, double work) {
+    wl_difference difference;
+    const wl_reference reference = {.dtype = k->dtype,
+                                    .causal = k->causal,
+                                    .bhsd = bhsd,
+                                    .batch = s->batch,
+                                    .heads = s->heads,
+                                    .kv_heads = s->kv_heads,
+                                    .seq_q = s->seq_q,
+                                    .seq_k = s->seq_k,
+                                    .dim = k->dim,
+                                    .dim_v = k->dim_v,
+                                    .scale = 1 / sqrt(k->dim),
+                                    .q = h->host[Q],
+                                    .k = h->host[K],
+                                    .v = h->host[V],
+                                    .o = h->host[O],
+                                    .lse = h->lse};
+    return wl_reference_check(&reference, work, &difference);
+}
+
+#endif
