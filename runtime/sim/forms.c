@@ -104,6 +104,7 @@ static void add_modifier(sim_opcode *op, const char *word, size_t size) {
 static void add_defaults(sim_opcode *op) {
     uint16_t o = op->form->op;
     bool relaxed = strstr(op->text, ".relaxed");
+    if (o < SIM_OP_LD_PARAM || o > SIM_OP_LD_GENERIC) op->flags &= ~(uint32_t)SIM_FLAG_SIGNED;
     if (o >= SIM_OP_ATOM_GLOBAL && o <= SIM_OP_RED_GENERIC) {
         op->flags |= SIM_FLAG_STRONG;
         if (!strstr(op->text, ".cta.") && !(op->flags & SIM_FLAG_SCOPE_CLUSTER))

@@ -259,7 +259,7 @@ static void allocate(liveness *v) {
     }
     f->program.n_slots = pools[0].n + 2 * pools[1].n;
     for (uint32_t r = 0; r < f->n_regs; r++)
-        if (f->reg[r] == 'l') v->reg[r].slot = pools[0].n + 2 * v->reg[r].slot;
+        if (f->reg[r] == 'l' && v->reg[r].slot >= 0) v->reg[r].slot = pools[0].n + 2 * v->reg[r].slot;
     rename_registers(v);
 }
 
