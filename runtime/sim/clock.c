@@ -1,0 +1,147 @@
+/* clock.c - vector clocks of a cluster, and what a warp and its lanes know and tell.
+   SPDX-License-Identifier: BSD-3-Clause */
+#include "machine.h"
+
+void clock_open(cluster *c, vclock *out) {
+    if (c->n_clocks == c->clocks_room) {
+        c->clocks_room = c->clocks_room ? 2 * c->clocks_room : 64;
+        c->clocks = wl_grow(c->clocks, c->clocks_room * sizeof *c->clocks);
+    }
+    c->clocks[c->n_clocks++] = out;
+    out->v = wl_alloc(c->agents_room * sizeof *out->v);
+}
+
+void clock_join(const cluster *c, vclock *to, const vclock *from) {
+    uint32_t *restrict t = to->v;
+    const uint32_t *restrict f = from->v;
+    for (uint32_t i = 0, n = c->n_agents; i < n; i++) t[i] = t[i] > f[i] ? t[i] : f[i];
+}
+
+void clock_copy(const cluster *c, vclock *to, const vclock *from) {
+    memcpy(to->v, from->v, c->n_agents * sizeof *to->v);
+}
+
+void clock_clear(const cluster *c, vclock *to) {
+    memset(to->v, 0, c->n_agents * sizeof *to->v);
+}
+
+uint32_t clock_add_agent(cluster *c) {
+    if (c->n_agents == c->agents_room) {
+        uint32_t old = c->agents_room;
+        c->agents_room = 2 * old;
+        for (uint32_t i = 0; i < c->n_clocks; i++) {
+            uint32_t **v = &c->clocks[i]->v;
+            *v = wl_grow(*v, c->agents_room * sizeof **v);
+            memset(*v + old, 0, old * sizeof **v);
+        }
+    }
+    return c->n_agents++;
+}
+
+/* ---- warps ---- */
+
+const vclock *warp_knows(warp *w, uint32_t mask) {
+    return w->lanes_some && !(mask & ~w->lanes_some) ? &w->lanes_known : &w->known;
+}
+
+/* An image runs with its agent. */
+static void cap(const cluster *c, vclock *v, uint32_t agent, uint32_t at) {
+    uint32_t *image = &v->v[agent - 3 * c->n_warps];
+    if (v->v[agent] > at) v->v[agent] = at;
+    if (*image > at) *image = at;
+}
+
+/* What other lanes have done since the lanes joined is not theirs to tell. */
+const vclock *warp_tells(warp *w, uint32_t mask) {
+    const vclock *knows = warp_knows(w, mask);
+    if (!((w->touched | w->touched_single) & ~mask)) return knows;
+    machine *m = w->machine;
+    const cluster *c = w->block->cluster;
+    if (m->told_room < c->agents_room) {
+        m->told_room = c->agents_room;
+        m->told.v = wl_grow(m->told.v, m->told_room * sizeof *m->told.v);
+    }
+    clock_copy(c, &m->told, knows);
+    if (w->touched & ~mask) cap(c, &m->told, w->agent, w->joined);
+    if (w->touched_single & ~mask) cap(c, &m->told, w->agent + 1, w->joined);
+    return &m->told;
+}
+
+void warp_tick(warp *w) {
+    w->now++;
+    for (uint32_t k = 0; k < 2; k++)
+        w->known.v[w->agent + k] = w->lanes_known.v[w->agent + k] = w->now;
+}
+
+void warp_release(warp *w, uint32_t mask, vclock *to) {
+    clock_join(w->block->cluster, to, warp_tells(w, mask));
+    warp_tick(w);
+}
+
+/* Room for what only some lanes know. */
+static void split_lanes(warp *w, uint32_t mask) {
+    if (!w->lanes_some) clock_copy(w->block->cluster, &w->lanes_known, &w->known);
+    w->lanes_some |= mask;
+}
+
+void warp_acquire(warp *w, uint32_t mask, const vclock *from) {
+    const cluster *c = w->block->cluster;
+    for (uint32_t k = 0; k < 2; k++)
+        if (from->v[w->agent + k] > w->heard) w->heard = from->v[w->agent + k];
+    if (mask == w->alive) {
+        clock_join(c, &w->known, from);
+        if (w->lanes_some) clock_join(c, &w->lanes_known, from);
+    } else {
+        split_lanes(w, mask);
+        clock_join(c, &w->lanes_known, from);
+    }
+}
+
+void warp_learns(warp *w, uint32_t mask, uint32_t agent, uint32_t clock) {
+    if (mask == w->alive) {
+        if (w->known.v[agent] < clock) w->known.v[agent] = clock;
+        if (!w->lanes_some) return;
+    } else {
+        split_lanes(w, mask);
+    }
+    if (w->lanes_known.v[agent] < clock) w->lanes_known.v[agent] = clock;
+}
+
+void warp_joins_lanes(warp *w) {
+    if (w->lanes_some) clock_join(w->block->cluster, &w->known, &w->lanes_known);
+    w->lanes_some = 0;
+    if (w->touched | w->touched_single) warp_tick(w);
+    w->joined = w->now - 1;
+    w->touched = w->touched_single = 0;
+}
+
+void warp_fences_proxy(warp *w, uint32_t mask) {
+    const cluster *c = w->block->cluster;
+    const vclock *tells = warp_tells(w, mask);
+    vclock *into = &w->known;
+    if (mask != w->alive) {
+        split_lanes(w, mask);
+        into = &w->lanes_known;
+    }
+    size_t images = 3 * c->n_warps;
+    for (size_t i = 0; i < images; i++)
+        if (into->v[i] < tells->v[images + i]) into->v[i] = tells->v[images + i];
+    if (mask == w->alive && w->lanes_some)
+        for (size_t i = 0; i < images; i++)
+            if (w->lanes_known.v[i] < into->v[i]) w->lanes_known.v[i] = into->v[i];
+    warp_tick(w);
+}
+
+epoch warp_epoch(warp *w, uint32_t mask, const sim_insn *insn) {
+    bool single = !(mask & (mask - 1));
+    uint32_t lane = single ? (uint32_t)__builtin_ctz(mask) : SEVERAL_LANES;
+    uint32_t pc = (uint32_t)(insn - w->machine->run->program->insn);
+    return epoch_make(w->agent + single, lane, pc, w->now);
+}
+
+void warp_marks(warp *w, uint32_t mask) {
+    if (mask & (mask - 1))
+        w->touched |= mask;
+    else
+        w->touched_single |= mask;
+}

@@ -1,0 +1,157 @@
+/* lanes.c - what the lanes of a warp tell each other: shuffles, votes, matches, elections.
+   SPDX-License-Identifier: BSD-3-Clause */
+#include "machine.h"
+
+/* All of the member mask (operand k), which is read from an active lane. */
+static step members(warp *w, const sim_insn *i, int k, uint32_t mask) {
+    uint32_t need = uniform_of(w, i->operand[k], mask);
+    if (mask & ~need)
+        report(w, i, 0, "divergence", "lanes %08x execute it, but are not in its mask %08x", mask & ~need,
+               need);
+    return warp_gather(w, i, need, mask);
+}
+
+static uint32_t source_lane(const sim_insn *i, uint32_t l, uint32_t b, uint32_t c, bool *inside) {
+    uint32_t fixed = c >> 8 & 31, clamp = c & 31, top = (l & fixed) | (clamp & ~fixed), from;
+    switch (i->op) {
+    case SIM_OP_SHFL_UP: /* the clamp is the lowest lane */
+        from = l - b;
+        *inside = (int32_t)from >= (int32_t)top;
+        break;
+    case SIM_OP_SHFL_DOWN:
+        from = l + b;
+        *inside = from <= top;
+        break;
+    case SIM_OP_SHFL_BFLY:
+        from = l ^ b;
+        *inside = from <= top;
+        break;
+    default:
+        from = (l & fixed) | (b & ~fixed);
+        *inside = from <= top;
+    }
+    return *inside ? from & 31 : l;
+}
+
+static step shuffle(warp *w, const sim_insn *i, uint32_t mask) {
+    if (members(w, i, 5, mask) == STAY) return STAY;
+    const uint32_t *a = slot_of(w, i->operand[2]), *b = slot_of(w, i->operand[3]);
+    const uint32_t *c = slot_of(w, i->operand[4]);
+    uint32_t value[SIM_LANES], ok[SIM_LANES];
+    FOR_LANES(l, mask) {
+        bool inside;
+        uint32_t from = source_lane(i, l, b[l] & 31, c[l], &inside);
+        if (inside && !(mask >> from & 1))
+            report(w, i, 0, "divergence", "lane %u reads lane %u, which does not take part", l, from);
+        value[l] = a[from];
+        ok[l] = inside ? ~0u : 0;
+    }
+    uint32_t *d = slot_of(w, i->operand[0]), *p = slot_of(w, i->operand[1]);
+    FOR_LANES(l, mask) d[l] = value[l];
+    if (has(i, 1)) FOR_LANES(l, mask) p[l] = ok[l];
+    return NEXT;
+}
+
+static step vote(warp *w, const sim_insn *i, uint32_t mask) {
+    if (members(w, i, 2, mask) == STAY) return STAY;
+    uint32_t set = lanes_of(slot_of(w, i->operand[1])), value;
+    if (i->flags & SIM_FLAG_NEGATE) set = ~set;
+    set &= mask;
+    switch (i->op) {
+    case SIM_OP_VOTE_ALL: value = set == mask ? ~0u : 0; break;
+    case SIM_OP_VOTE_ANY: value = set ? ~0u : 0; break;
+    case SIM_OP_VOTE_UNI: value = set == mask || !set ? ~0u : 0; break;
+    default: value = set;
+    }
+    uint32_t *d = slot_of(w, i->operand[0]);
+    FOR_LANES(l, mask) d[l] = value;
+    return NEXT;
+}
+
+static step redux(warp *w, const sim_insn *i, uint32_t mask) {
+    if (members(w, i, 2, mask) == STAY) return STAY;
+    const uint32_t *a = slot_of(w, i->operand[1]);
+    sim_insn as32 = *i;
+    as32.width = 4;
+    uint32_t value = 0, first = 1;
+    FOR_LANES(l, mask) {
+        value = first ? a[l] : (uint32_t)reduce(&as32, value, a[l], 0);
+        first = 0;
+    }
+    uint32_t *d = slot_of(w, i->operand[0]);
+    FOR_LANES(l, mask) d[l] = value;
+    return NEXT;
+}
+
+static step match(warp *w, const sim_insn *i, uint32_t mask) {
+    bool all = i->op == SIM_OP_MATCH_ALL;
+    int at = all ? 2 : 1;
+    if (members(w, i, at + 1, mask) == STAY) return STAY;
+    bool wide = i->kind[at] == 'l';
+    uint64_t value[SIM_LANES];
+    uint32_t out[SIM_LANES];
+    FOR_LANES(l, mask) value[l] = wide ? slot_of_64(w, i->operand[at])[l] : slot_of(w, i->operand[at])[l];
+    FOR_LANES(l, mask) {
+        out[l] = 0;
+        for (uint32_t k = 0; k < SIM_LANES; k++)
+            if (mask >> k & 1 && value[k] == value[l]) out[l] |= 1u << k;
+        if (all && out[l] != mask) out[l] = 0;
+    }
+    uint32_t *d = slot_of(w, i->operand[0]);
+    FOR_LANES(l, mask) d[l] = out[l];
+    if (all && has(i, 1)) {
+        uint32_t *p = slot_of(w, i->operand[1]);
+        FOR_LANES(l, mask) p[l] = out[l] ? ~0u : 0;
+    }
+    return NEXT;
+}
+
+static step active_mask(warp *w, const sim_insn *i, uint32_t mask) {
+    uint32_t *d = slot_of(w, i->operand[0]);
+    FOR_LANES(l, mask) d[l] = mask;
+    return NEXT;
+}
+
+/* The lowest lane of the mask leads. */
+static step elect(warp *w, const sim_insn *i, uint32_t mask) {
+    if (members(w, i, 2, mask) == STAY) return STAY;
+    uint32_t leader = (uint32_t)__builtin_ctz(mask);
+    uint32_t *d = slot_of(w, i->operand[0]), *p = slot_of(w, i->operand[1]);
+    if (has(i, 0)) FOR_LANES(l, mask) d[l] = leader;
+    FOR_LANES(l, mask) p[l] = l == leader ? ~0u : 0;
+    return NEXT;
+}
+
+/* Steps stand for time. */
+static step clocks(warp *w, const sim_insn *i, uint32_t mask) {
+    uint64_t now = w->machine->warp_steps + w->now;
+    uint32_t *d = slot_of(w, i->operand[0]);
+    if (i->op == SIM_OP_CLOCK_32) FOR_LANES(l, mask) d[l] = (uint32_t)now;
+    else FOR_LANES(l, mask) slot_of_64(w, i->operand[0])[l] = now;
+    return NEXT;
+}
+
+static step policy(warp *w, const sim_insn *i, uint32_t mask) {
+    FOR_LANES(l, mask) slot_of_64(w, i->operand[0])[l] = 0;
+    return NEXT;
+}
+
+warp_op *const lane_ops[SIM_OPS] = {
+    [SIM_OP_SHFL_UP] = shuffle,
+    [SIM_OP_SHFL_DOWN] = shuffle,
+    [SIM_OP_SHFL_BFLY] = shuffle,
+    [SIM_OP_SHFL_IDX] = shuffle,
+    [SIM_OP_VOTE_ALL] = vote,
+    [SIM_OP_VOTE_ANY] = vote,
+    [SIM_OP_VOTE_UNI] = vote,
+    [SIM_OP_VOTE_BALLOT] = vote,
+    [SIM_OP_REDUX] = redux,
+    [SIM_OP_MATCH_ANY] = match,
+    [SIM_OP_MATCH_ALL] = match,
+    [SIM_OP_ACTIVEMASK] = active_mask,
+    [SIM_OP_ELECT] = elect,
+    [SIM_OP_CLOCK_32] = clocks,
+    [SIM_OP_CLOCK_64] = clocks,
+    [SIM_OP_GLOBALTIMER] = clocks,
+    [SIM_OP_CREATEPOLICY] = policy,
+};

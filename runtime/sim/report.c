@@ -1,0 +1,173 @@
+/* report.c - findings: one for each rule and pair of instructions, in words that name both sides.
+   SPDX-License-Identifier: BSD-3-Clause */
+#include "machine.h"
+
+static const char *place(const sim_insn *i, char *text, size_t size) {
+    if (i->source_line)
+        snprintf(text, size, "%s, line %d, PTX %d", i->opcode, i->source_line, i->ptx_line);
+    else
+        snprintf(text, size, "%s, PTX %d", i->opcode, i->ptx_line);
+    return text;
+}
+
+/* A warp of the cluster, with its block's rank when there is more than one block. */
+static int put_warp(const cluster *c, uint32_t index, char *text, size_t size) {
+    uint32_t warps = c->blocks[0].n_warps;
+    if (c->n_blocks == 1) return snprintf(text, size, "warp %u", index);
+    return snprintf(text, size, "warp %u of block %u", index % warps,
+                    c->blocks[index / warps].linear);
+}
+
+const char *epoch_who(const cluster *c, epoch e, char *text, size_t size) {
+    uint32_t agent = epoch_agent(e), n = c->n_warps, at = 0;
+    char where[96], warp_name[40];
+    const sim_program *p = c->machine->run->program;
+    uint32_t pc = epoch_pc(e);
+    place(&p->insn[pc < (uint32_t)p->n_insns ? pc : 0], where, sizeof where);
+    uint32_t team = agent - 8 * n;
+    if (agent < 5 * n) {
+        at = (agent - 3 * n) / 2;
+        put_warp(c, at, warp_name, sizeof warp_name);
+        snprintf(text, size, "%s (%s)", warp_name, where);
+    } else if (agent < 8 * n) {
+        at = (agent - 5 * n) % n;
+        put_warp(c, at, warp_name, sizeof warp_name);
+        snprintf(text, size, "copy group %u of %s (%s)", epoch_clock(e), warp_name, where);
+    } else if (team < c->n_teams) {
+        snprintf(text, size, "product %u of warpgroup %u (%s)", epoch_clock(e), team, where);
+    } else {
+        snprintf(text, size, "the copy into phase %u of its mbarrier (%s)", epoch_clock(e) - 1, where);
+    }
+    return text;
+}
+
+static void put_block(const run_state *r, const block *b, wl_buf *out) {
+    if (r->launch->grid[1] * r->launch->grid[2] == 1)
+        wl_buf_printf(out, "block %u", b->id[0]);
+    else
+        wl_buf_printf(out, "block (%u, %u, %u)", b->id[0], b->id[1], b->id[2]);
+}
+
+/* The finding's place in the list, counted; NULL when its text is not wanted. Under the lock. */
+static sim_finding *enter(run_state *r, const sim_insn *i, uint32_t other, const char *rule) {
+    sim_result *to = r->result;
+    for (int k = 0; k < r->n_keys; k++) {
+        struct finding_key *key = &r->keys[k];
+        if (key->insn != i || key->other != other || strcmp(key->rule, rule)) continue;
+        to->finding[r->first_finding + k].count++;
+        return NULL;
+    }
+    if (r->n_keys == r->options.max_findings) return NULL;
+    if (to->n_findings == to->room) {
+        to->room = to->room ? 2 * to->room : 16;
+        to->finding = wl_grow(to->finding, (size_t)to->room * sizeof *to->finding);
+    }
+    r->keys[r->n_keys++] = (struct finding_key){rule, i, other};
+    sim_finding *f = &to->finding[to->n_findings++];
+    *f = (sim_finding){.count = 1, .ptx_line = i ? i->ptx_line : 0,
+                       .source_line = i ? i->source_line : 0};
+    return f;
+}
+
+static void add(run_state *r, const warp *w, const sim_insn *i, uint32_t other, const char *rule,
+                const char *format, va_list list) {
+    pthread_mutex_lock(&r->lock);
+    sim_finding *f = enter(r, i, other, rule);
+    if (f) {
+        wl_buf text = {0};
+        char what[512];
+        vsnprintf(what, sizeof what, format, list);
+        if (w) {
+            put_block(r, w->block, &text);
+            wl_buf_printf(&text, " warp %u: ", w->number);
+        }
+        wl_buf_text(&text, what);
+        if (i) {
+            char where[96];
+            wl_buf_printf(&text, " (%s)", place(i, where, sizeof where));
+        }
+        f->rule = wl_copy(rule);
+        f->text = text.data;
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
+void report(warp *w, const sim_insn *i, epoch other, const char *rule, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    add(w->machine->run, w, i, other ? epoch_pc(other) : UINT32_MAX, rule, format, list);
+    va_end(list);
+}
+
+/* ---- deadlock ---- */
+
+static void put_wait(const warp *w, const lane_group *g, wl_buf *out) {
+    const mbarrier *m = g->object;
+    const named_barrier *n = g->object;
+    switch (g->state) {
+    case WAIT_MBARRIER:
+        wl_buf_printf(out, "mbarrier 0x%x, phase %u (parity %u): %lld of %u arrivals missing, %lld "
+                           "bytes outstanding",
+                      m->address, m->phase, m->phase & 1, (long long)m->pending, m->count,
+                      (long long)m->bytes);
+        break;
+    case WAIT_BARRIER:
+        wl_buf_printf(out, "barrier %u: %u of %u threads have come", g->a, n->got, n->need);
+        break;
+    case WAIT_CLUSTER:
+        wl_buf_printf(out, "cluster barrier: %u of %u warps have come", w->block->cluster->arrived,
+                      w->block->cluster->live);
+        break;
+    case WAIT_LANES:
+        wl_buf_printf(out, "lanes %08x of its warp, of which %08x are here", g->a, g->mask);
+        break;
+    case WAIT_REGISTERS:
+        wl_buf_printf(out, "%u registers: the block's pool has %lld", g->a,
+                      (long long)w->block->spare_registers);
+        break;
+    case WAIT_ROOM:
+    case WAIT_WGMMA:
+        wl_buf_printf(out, "wgmma %u of its warpgroup, of which %u are whole", g->a, w->team->head);
+        break;
+    default:
+        wl_buf_text(out, "its copies");
+    }
+}
+
+/* One text for all who wait: each (place, reason) once, with the warps that are there. */
+void report_deadlock(machine *m) {
+    run_state *r = m->run;
+    wl_buf text = {0};
+    const sim_insn *first = NULL;
+    const warp *first_warp = NULL;
+    int shown = 0, more = 0;
+    for (uint32_t k = 0; k < m->n_clusters; k++)
+        for (uint32_t b = 0; b < m->clusters[k]->n_blocks; b++) {
+            block *at = &m->clusters[k]->blocks[b];
+            for (uint32_t n = 0; n < at->n_warps; n++)
+                for (int g = 0; g < at->warps[n].n_groups; g++) {
+                    const lane_group *lanes = &at->warps[n].group[g];
+                    const sim_insn *i = &r->program->insn[lanes->pc];
+                    if (!first) first = i, first_warp = &at->warps[n];
+                    if (shown++ >= 6) {
+                        more++;
+                        continue;
+                    }
+                    wl_buf_text(&text, text.size ? "; " : "");
+                    put_block(r, at, &text);
+                    wl_buf_printf(&text, " warp %u at line %d waits for ", n,
+                                  i->source_line ? i->source_line : i->ptx_line);
+                    put_wait(&at->warps[n], lanes, &text);
+                }
+        }
+    if (more) wl_buf_printf(&text, "; and %d more", more);
+    pthread_mutex_lock(&r->lock);
+    sim_finding *f = first_warp ? enter(r, first, UINT32_MAX, "deadlock") : NULL;
+    if (f) {
+        f->rule = wl_copy("deadlock");
+        f->text = text.data;
+        text.data = NULL;
+    }
+    pthread_mutex_unlock(&r->lock);
+    free(text.data);
+}

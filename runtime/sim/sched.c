@@ -1,0 +1,164 @@
+/* sched.c - which warp runs next, and when asynchronous work is done: eager, lazy or at random.
+   SPDX-License-Identifier: BSD-3-Clause */
+#include "machine.h"
+
+typedef struct {
+    warp *warp;
+    int group;
+} choice;
+
+static bool start_cluster(machine *m) {
+    run_state *r = m->run;
+    uint32_t number = atomic_fetch_add(&r->next, 1);
+    if (number >= r->n_clusters) return false;
+    if (m->n_clusters == m->clusters_room) {
+        m->clusters_room = m->clusters_room ? 2 * m->clusters_room : 8;
+        m->clusters = wl_grow(m->clusters, m->clusters_room * sizeof *m->clusters);
+    }
+    m->clusters[m->n_clusters++] = cluster_open(m, number);
+    return true;
+}
+
+static bool is_over(const cluster *c) {
+    for (uint32_t k = 0; k < c->n_blocks; k++)
+        if (c->blocks[k].pending) return false;
+    return !c->live;
+}
+
+/* Bytes that never came would make the next phase wrong. */
+static void check_end(cluster *c) {
+    for (uint32_t b = 0; b < c->n_blocks; b++)
+        for (uint32_t k = 0; k < c->blocks[b].n_mbarriers; k++) {
+            const mbarrier *m = c->blocks[b].mbarriers[k];
+            const sim_program *p = c->machine->run->program;
+            if (!m->bytes || !m->valid) continue;
+            report(&c->blocks[b].warps[0], &p->insn[epoch_pc(m->init)], 0, "expect_tx",
+                   "mbarrier 0x%x ends in phase %u with %lld bytes outstanding", m->address,
+                   m->phase - m->first, (long long)m->bytes);
+        }
+}
+
+static bool end_clusters(machine *m) {
+    bool any = false;
+    for (uint32_t k = 0; k < m->n_clusters; k++) {
+        cluster *c = m->clusters[k];
+        if (!is_over(c)) continue;
+        if (m->run->options.check) check_end(c);
+        cluster_close(c);
+        m->clusters[k--] = m->clusters[--m->n_clusters];
+        any = true;
+    }
+    return any;
+}
+
+/* The lowest group of the warp that can run; now and then another, that none starves. */
+static int pick_group(machine *m, const warp *w) {
+    int best = -1;
+    bool any = w->n_groups > 1 && machine_random(m) % 8 == 0;
+    for (int g = 0; g < w->n_groups; g++) {
+        if (!group_ready(w, &w->group[g])) continue;
+        if (best < 0 || (any ? machine_random(m) & 1 : w->group[g].pc < w->group[best].pc)) best = g;
+    }
+    return best;
+}
+
+/* One of the warps that can run, each as likely. */
+static bool pick(machine *m, choice *out) {
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < m->n_clusters; k++)
+        for (uint32_t b = 0; b < m->clusters[k]->n_blocks; b++) {
+            block *at = &m->clusters[k]->blocks[b];
+            for (uint32_t v = 0; v < at->n_warps && at->live; v++) {
+                int g = at->warps[v].n_groups ? pick_group(m, &at->warps[v]) : -1;
+                if (g < 0 || machine_random(m) % ++n) continue;
+                *out = (choice){&at->warps[v], g};
+            }
+        }
+    return n;
+}
+
+/* Waits that may fail do so; true when there are any. */
+static bool let_waits_fail(machine *m) {
+    bool any = false;
+    for (uint32_t k = 0; k < m->n_clusters; k++)
+        for (uint32_t b = 0; b < m->clusters[k]->n_blocks; b++) {
+            block *at = &m->clusters[k]->blocks[b];
+            for (uint32_t v = 0; v < at->n_warps; v++)
+                for (int g = 0; g < at->warps[v].n_groups; g++)
+                    if (at->warps[v].group[g].state == WAIT_MBARRIER)
+                        any = at->warps[v].group[g].give_up = true;
+        }
+    return any;
+}
+
+static void tell_stuck_warps(machine *m) {
+    for (uint32_t k = 0; k < m->n_clusters; k++)
+        for (uint32_t b = 0; b < m->clusters[k]->n_blocks; b++) {
+            block *at = &m->clusters[k]->blocks[b];
+            for (uint32_t v = 0; v < at->n_warps; v++) {
+                warp *w = &at->warps[v];
+                bool lanes = w->n_groups > 1;
+                for (int g = 0; g < w->n_groups; g++) {
+                    const sim_insn *i = &m->run->program->insn[w->group[g].pc];
+                    lanes = lanes && w->group[g].state == WAIT_LANES;
+                    if (w->group[g].state == WAIT_REGISTERS)
+                        report(w, i, 0, "setmaxnreg", "wants %u registers more; the block's pool has %lld",
+                               w->group[g].a, (long long)at->spare_registers);
+                }
+                if (lanes)
+                    report(w, &m->run->program->insn[w->group[0].pc], 0, "divergence",
+                           "lanes %08x wait here for others of the warp, which wait at PTX line %d",
+                           w->group[0].mask, m->run->program->insn[w->group[1].pc].ptx_line);
+            }
+        }
+}
+
+/* Nothing can run and nothing is under way. */
+static bool stuck(machine *m, uint64_t *events, int *tries) {
+    if (m->events != *events) *tries = 0;
+    *events = m->events;
+    if ((*tries)++ < 2 && let_waits_fail(m)) return false;
+    tell_stuck_warps(m);
+    report_deadlock(m);
+    atomic_store(&m->run->stop, true);
+    return true;
+}
+
+static void check_steps(machine *m, uint64_t *counted) {
+    run_state *r = m->run;
+    uint64_t more = m->warp_steps - *counted;
+    *counted = m->warp_steps;
+    if (atomic_fetch_add(&r->steps, more) + more < r->options.max_steps) return;
+    if (!atomic_exchange(&r->stop, true))
+        report(&m->clusters[0]->blocks[0].warps[0], NULL, 0, "steps", "gave up after %llu instructions",
+               (unsigned long long)r->options.max_steps);
+}
+
+#define SPIN_STEPS (1u << 22) /* after which those at work may be waiting for another cluster */
+
+void machine_work(machine *m) {
+    run_state *r = m->run;
+    sim_order order = r->options.order;
+    uint64_t events = 0, counted = 0, since = 0;
+    int tries = 0;
+    uint32_t resident = (uint32_t)r->options.resident, slices = 0;
+    bool more = true;
+    while (!atomic_load_explicit(&r->stop, memory_order_relaxed)) {
+        while (more && m->n_clusters < resident) more = start_cluster(m);
+        if (!m->n_clusters) break;
+        choice next;
+        bool ran = pick(m, &next);
+        if (ran) warp_run(next.warp, next.group, order == SIM_RANDOM ? 1 + machine_random(m) % 1024 : 4096);
+        slices++;
+        if (order == SIM_EAGER)
+            while (async_ready(m)) async_do_one(m);
+        else if (async_ready(m) &&
+                 (!ran || (order == SIM_RANDOM ? machine_random(m) & 1 : slices % 256 == 0)))
+            async_do_one(m);
+        else if (!ran && !end_clusters(m) && stuck(m, &events, &tries))
+            break;
+        if (end_clusters(m)) since = m->warp_steps, resident = (uint32_t)r->options.resident;
+        if (more && m->warp_steps - since > SPIN_STEPS) since = m->warp_steps, resident++;
+        if (slices % 64 == 0 || !ran) check_steps(m, &counted);
+    }
+}
