@@ -85,6 +85,16 @@ $(BUILD)/sim_%: $(BUILD)/obj/tests/sim/%.o $(sort $(LIB_O) $(CLI_BARE_O) $(SIM_O
 $(BUILD)/obj/runtime/sim/%.o: HOT = $(if $(findstring -O2,$(OPT)),-O3) -fno-trapping-math
 $(BUILD)/obj/tests/test_sim%.o: NEAR = -Iruntime/sim
 
+# libFuzzer over what reads the bytes of others: PTX, launch files, tensor maps.
+FUZZ := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_C := $(filter-out runtime/sim/cuda%,$(SIM_C)) gen/base.c runtime/json.c runtime/foreign.c \
+	runtime/npy.c
+$(BUILD)/fuzz/%: tests/fuzz/%.c $(FUZZ_C) $(wildcard runtime/sim/*.h runtime/sim/*.def)
+	@mkdir -p $(@D)
+	@echo "  CLANG $<"
+	@clang -std=c17 -D_GNU_SOURCE= -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+		-Iruntime/sim -Igen -Iruntime -o $@ $< $(FUZZ_C) -lsodium -lm
+
 # What bench asks for the CPU time of a launch: the C call alone, without Python.
 $(BUILD)/launch_cost: $(BUILD)/obj/tests/bench/launch.o $(LIB_O)
 	@echo "  LD    $@"
@@ -137,6 +147,8 @@ check-gpu: all
 	@$(PYTHON) tests/gpu/check.py
 bench: all $(BUILD)/launch_cost
 	@$(PYTHON) tests/bench/bench.py
+fuzz: $(FUZZ)
+	@sh tests/fuzz/run.sh $(or $(T),60) $(BUILD)
 tables:
 	@$(PYTHON) tests/bench/tables.py
 size:
@@ -155,7 +167,7 @@ clean:
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 FORCE:
-.PHONY: all tests sim sim-tests setup demo check check-all check-gpu bench tables size install \
+.PHONY: all tests sim sim-tests setup demo check check-all check-gpu bench fuzz tables size install \
 	clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

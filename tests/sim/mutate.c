@@ -5,7 +5,6 @@
    show; how many only a wrong result, a hang or a refused launch shows; how many nothing shows. Those
    are listed below the table with their lines. */
 #include "harness.h"
-#include "sim.h"
 
 #define KINDS 40
 #define SHAPES 4
