@@ -1,378 +1,25 @@
 #!/usr/bin/env python3
 """golden.py - single instructions on a GPU, once, and in the simulator, on every commit.
 
-    golden.py record [NAME...]                 runs the kernels of golden/ on the GPU and
+    golden.py record [--driver LIB] [NAME...]  runs the kernels of golden/ on the GPU and
                                                writes golden/*.bin
     golden.py check [--driver LIB] [NAME...]   runs them on the simulator, build/sim/libcuda.so.1,
                                                and compares with golden/*.bin
 
-Both sides make the same inputs with a counter-based generator. A golden file is one zlib stream of
-the results. They are compared bit by bit, except where a case says how far they may be apart.
+A golden file is one zlib stream of a case's results. They are compared bit by bit, except where the
+case (cases.py) says how far they may be apart.
 SPDX-License-Identifier: BSD-3-Clause"""
 import ctypes
-import math
+import multiprocessing
 import os
-import struct
 import sys
 import zlib
+
+from cases import CASES, unpack
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FOLDER = os.path.join(HERE, "golden")
 ROOT = os.path.dirname(os.path.dirname(HERE))
-
-# ---- inputs ----
-
-MASK = (1 << 64) - 1
-
-
-def words(seed, n):
-    """n numbers of 64 bits: splitmix64 of a counter."""
-    out = []
-    for i in range(n):
-        z = (seed * 0x9E3779B97F4A7C15 + (i + 1) * 0x9E3779B97F4A7C15) & MASK
-        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & MASK
-        z = (z ^ z >> 27) * 0x94D049BB133111EB & MASK
-        out.append(z ^ z >> 31)
-    return out
-
-
-# Codes of 0, 1, -1 and 2: sums of their products are exact in any order.
-SMALL = {"bf16": (0, 0x3F80, 0xBF80, 0x4000), "f16": (0, 0x3C00, 0xBC00, 0x4000),
-         "e4m3": (0, 0x38, 0xB8, 0x40), "e5m2": (0, 0x3C, 0xBC, 0x40)}
-# bits of the mantissa, and the exponent field of 2^-3
-ANY = {"bf16": (7, 124, 15), "f16": (10, 12, 15), "e4m3": (3, 4, 7)}
-
-
-def numbers(kind, size, seed, exact=True):
-    """`size` bytes of elements of a type: small integers, or any of 1/8 to 2, of both signs."""
-    width = 2 if kind in ("bf16", "f16") else 1
-    out = []
-    for w in words(seed, size // width // 4):
-        for i in range(4):
-            r = w >> 16 * i & 0xFFFF
-            if exact:
-                out.append(SMALL[kind][r & 3])
-            else:
-                mantissa, field, sign = ANY[kind]
-                code = (r >> 15) << sign | (field + (r >> 12 & 3)) << mantissa
-                out.append(code | r & (1 << mantissa) - 1)
-    return struct.pack("<%d%s" % (len(out), "H" if width == 2 else "B"), *out)
-
-
-def pattern(size, width):
-    """Elements that tell their place: 1, 2, 3 … in width bytes (bytes: modulo 251)."""
-    place = (lambda i: i % 251) if width == 1 else lambda i: i
-    return b"".join(place(i).to_bytes(width, "little") for i in range(1, size // width + 1))
-
-
-# ---- cases: a kernel compiled with options, and launches of it ----
-
-CASES = []
-
-
-class Case:
-    def __init__(self, name, source, options=(), compare=None, pack=None):
-        self.name, self.source, self.options = name, source, list(options)
-        self.compare, self.pack = compare, pack
-        self.launches = []
-        CASES.append(self)
-
-    def launch(self, args, block=128, grid=1, shared=0, cluster=1):
-        """args: ("in", bytes), ("out", size), ("inout", bytes), ("i", int32), ("u4", uint32),
-        ("u", uint64), or ("map", type, …, fill, bytes or None: the tensor is the inout)."""
-        self.launches.append((args, block, grid, shared, cluster))
-
-
-def wgmma(name, n, types, k=16, registers=False, trans=(0, 0), half=False, scale=1, exact=True,
-          tolerance=0):
-    """A form of wgmma; the result adds launches of it."""
-    r = n // (4 if half else 2)
-    out = ", ".join('"+%s"(d[%d])' % ("r" if half else "f", i) for i in range(r))
-    ins = '"l"(da), "l"(db), "r"(add), "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w)'
-    a = "{%%%d, %%%d, %%%d, %%%d}" % tuple(range(r + 3, r + 7)) if registers else "%%%d" % r
-    tail = ", %d, 1" % scale
-    if k == 16:
-        tail += ", %d" % trans[1] if registers else ", %d, %d" % trans
-    form = "m64n%dk%d.%s.%s.%s" % (n, k, "f16" if half else "f32", *types)
-    d = ", ".join("%%%d" % i for i in range(r))
-    mma = ("{ .reg .pred p; setp.ne.b32 p, %%%d, 0;" % (r + 2)
-           + " wgmma.mma_async.sync.aligned.%s {%s}, %s, %%%d, p%s; }" % (form, d, a, r + 1, tail))
-    first = "(i) % 3 ? 0x3c00bc00 : 0x4000c000" if half else "(float)((i) % 7) - 3"
-    options = ["-DD=%s" % ("unsigned" if half else "float"), "-DR=%d" % r, "-DMMA=\"%s\"" % mma,
-               "-DOUTS=%s" % out, "-DINS=%s" % ins, "-DSTART(i)=(%s)" % first,
-               "-DCONSTRAINT=\"%s\"" % ("r" if half else "f")]
-    case = Case("wgmma_" + name, "wgmma.cu", options)
-    if tolerance:
-        case.compare = lambda got, want: near(got, want, tolerance)
-    image = numbers(types[0], 32768, n, exact) + numbers(types[1], 32768, n + 1000, exact)
-    regs = numbers(types[0], 2048, n + 2000, exact)
-
-    def add(swizzle=128, leading=16, stride=1024, a=0, b=0, base=0, scale_d=1):
-        """One launch; a, b: where the operands begin, from 0 and from 32768."""
-        mode = {0: 0, 128: 1, 64: 2, 32: 3}[swizzle]
-        fields = leading >> 4 << 16 | stride >> 4 << 32 | base << 49 | mode << 62
-        case.launch([("in", image), ("in", regs), ("out", r * 512), ("u", fields | a >> 4),
-                     ("u", fields | 32768 + b >> 4), ("i", scale_d)], shared=65536)
-
-    return add
-
-
-def wgmma_cases():
-    add = wgmma("bf16_ss", 64, ("bf16", "bf16"))
-    for width in (32, 64, 128):
-        add(width, stride=8 * width)
-        add(width, stride=16 * width, scale_d=0)
-    add(0, 128, 256)
-    add(0, 2064, 400)
-    for step in (32, 64, 96):  # along k inside the span
-        add(a=step, b=step)
-    add(64, stride=512, a=32, b=32)
-    add(a=384, b=640)  # whole rows on
-    add(a=384, b=384, base=3)
-    add(64, stride=512, a=128, b=384, base=1)
-    add = wgmma("bf16_ss_mn", 64, ("bf16", "bf16"), trans=(1, 1))
-    for width in (32, 64, 128):
-        add(width, 16 * width, 8 * width)
-        add(width, 24 * width, 48 * width)
-    add(0, 4096, 128)
-    add(0, 144, 1040)
-    add(a=2048, b=2048)
-    wgmma("bf16_ss_b_mn", 128, ("bf16", "bf16"), trans=(0, 1))(leading=8192)
-    wgmma("f16_ss_a_mn", 64, ("f16", "f16"), trans=(1, 0))(leading=8192)
-    wgmma("f16_ss_f16", 64, ("f16", "f16"), half=True)()
-    wgmma("bf16_ss_minus", 8, ("bf16", "bf16"), scale=-1)()
-    for n in (8, 24, 80, 128, 192, 256):
-        wgmma("bf16_ss_n%d" % n, n, ("bf16", "bf16"))()
-    wgmma("bf16_rs", 64, ("bf16", "bf16"), registers=True)(64, stride=512)
-    wgmma("bf16_rs_mn", 256, ("bf16", "bf16"), registers=True, trans=(0, 1))(leading=4096)
-    wgmma("f16_rs_mn", 96, ("f16", "f16"), registers=True, trans=(0, 1))(leading=4096)
-    wgmma("f16_rs", 8, ("f16", "f16"), registers=True)()
-    add = wgmma("e4m3_ss", 64, ("e4m3", "e4m3"), k=32)
-    for width in (32, 64, 128):
-        add(width, stride=8 * width)
-    add(0, 128, 256)
-    add(a=96, b=32)
-    wgmma("e5m2_ss", 32, ("e5m2", "e4m3"), k=32)(scale_d=0)
-    wgmma("e4m3_rs", 128, ("e4m3", "e5m2"), k=32, registers=True)()
-    for kind, k, tolerance in (("bf16", 16, 2**-20), ("f16", 16, 2**-20), ("e4m3", 32, 2**-11)):
-        add = wgmma(kind + "_any", 16, (kind, kind), k=k, exact=False, tolerance=tolerance)
-        add()
-        add(scale_d=0)
-
-
-UINT8, UINT16, UINT32, INT32, FLOAT16, FLOAT32, FLOAT64, BFLOAT16 = 0, 1, 2, 3, 6, 7, 8, 9
-WIDTH = {UINT8: 1, UINT16: 2, UINT32: 4, INT32: 4, FLOAT16: 2, FLOAT32: 4, FLOAT64: 8,
-         BFLOAT16: 2}
-
-
-def strides_of(dims, width):
-    """Of a dense tensor, rows padded to 16 bytes."""
-    out, stride = [], -(-dims[0] * width // 16) * 16
-    for d in dims[1:]:
-        out.append(stride)
-        stride *= d
-    return out, stride
-
-
-def tma_load(dims, box, at, kind=UINT16, swizzle=0, steps=None, fill=0):
-    rank, width = len(dims), WIDTH[kind]
-    strides, size = strides_of(dims, width)
-    steps = steps or [1] * rank
-    bytes_ = width
-    for i in range(rank):
-        bytes_ *= box[i] if i == 0 else -(-box[i] // steps[i])
-    room = max(bytes_, bytes_ // (box[0] * width) * (16 << swizzle)) + 127 & ~127
-    key = "tma_load_%dd" % rank
-    case = next((c for c in CASES if c.name == key), None)
-    if not case:
-        coordinates = "{%s}" % ", ".join("%%%d" % (3 + i) for i in range(rank))
-        case = Case(key, "tma_load.cu", ["-DRANK=\"%d\"" % rank, "-DCOORDS=\"%s\"" % coordinates])
-    tensor = pattern(size, width)
-    case.launch([("map", kind, dims, strides, box, steps, swizzle, fill, tensor)]
-                + [("i", c) for c in (list(at) + [0] * 5)[:5]]
-                + [("u4", bytes_), ("u4", room), ("out", room + 4)], shared=1024 + room)
-
-
-def tma_store(case, kind):
-    width, dims = WIDTH[kind], [24, 12]
-    strides, size = strides_of(dims, width)
-    data, tensor = pattern(1024, width), b"\x11\0" * (size // 2)
-    if kind == FLOAT32:
-        data = struct.pack("<256f", *range(256))
-        tensor = struct.pack("<%df" % (size // 4), *([0.5] * (size // 4)))
-    for swizzle, step, at in ((0, 1, (0, 0)), (1, 1, (-2, 3)), (2, 1, (14, -3)), (3, 1, (4, 9)),
-                              (1, 2, (8, 4))):
-        box = [(16 << swizzle) // width, 8]
-        case.launch([("map", kind, dims, strides, box, [1, step], swizzle, 0, None)]
-                    + [("i", c) for c in at + (0, 0, 0)]
-                    + [("u4", 1024), ("in", data), ("inout", tensor)], shared=1024)
-
-
-def tma_cases():
-    tma_load([100], [64], [0])
-    tma_load([100], [64], [72])
-    tma_load([100], [64], [-5])
-    tma_load([20], [64], [-7])
-    tma_load([100], [32], [-40])
-    tma_load([200], [16], [3], UINT8)
-    tma_load([30], [2], [29], FLOAT64)
-    for swizzle in range(4):
-        inner = 8 << swizzle if swizzle else 24
-        tma_load([100, 40], [inner, 16], [8, 3], swizzle=swizzle)
-        tma_load([70, 40], [inner, 16], [50, 30], swizzle=swizzle)  # outside: right, below
-        tma_load([70, 40], [inner, 16], [-3, -5], swizzle=swizzle)  # left, above
-    for swizzle in (1, 2, 3):
-        tma_load([100, 40], [8, 16], [8, 3], swizzle=swizzle)  # narrower than the span
-    tma_load([100, 40], [48, 12], [8, 3], swizzle=3)
-    tma_load([100, 40], [16, 8], [0, 60], swizzle=1)  # all outside
-    tma_load([100, 40], [16, 13], [0, -1], steps=[1, 2])
-    tma_load([100, 40], [16, 16], [2, 20], steps=[1, 8], swizzle=1)
-    for kind in (FLOAT16, BFLOAT16, FLOAT32):
-        tma_load([12, 6], [8, 4], [9, 4], kind, fill=1)
-    tma_load([12, 6], [8, 4], [9, -2], FLOAT64, fill=1)
-    tma_load([12, 6], [8, 4], [-4, 4], INT32)
-    tma_load([40, 9, 5], [32, 4, 3], [16, 7, -1], swizzle=2)
-    tma_load([40, 9, 5], [16, 4, 5], [0, 6, 3], steps=[1, 3, 2])
-    tma_load([64, 20, 3, 2], [64, 8, 1, 1], [0, 16, 2, 1], swizzle=3)
-    tma_load([64, 20, 3, 2], [32, 4, 2, 2], [48, -2, 2, 1], swizzle=2)
-    tma_load([24, 5, 4, 3, 2], [16, 2, 2, 2, 2], [-8, 4, -1, 2, 1], swizzle=1)
-    tma_load([24, 5, 4, 3, 3], [8, 4, 1, 2, 3], [16, 0, 3, 0, 1], steps=[7, 2, 1, 2, 2])
-    store = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group"
-    add = "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group"
-    for name, copy, kind in (("store", store, UINT16), ("add", add, FLOAT32),
-                             ("add_u32", add, UINT32)):
-        tma_store(Case("tma_" + name, "tma_store.cu",
-                       ["-DCOPY=\"%s\"" % copy, "-DCOORDS=\"{%3, %4}\""]), kind)
-    case = Case("multicast", "multicast.cu")
-    for swizzle in (0, 3):
-        dims, box = [32, 16], [32, 8]
-        strides, size = strides_of(dims, 2)
-        case.launch([("map", UINT16, dims, strides, box, [1, 1], swizzle, 0, pattern(size, 2)),
-                     ("u4", 512), ("out", 2 * 1024)], grid=2, shared=1024 + 1024, cluster=2)
-
-
-# ---- floats ----
-
-def f32(x):
-    """The nearest float's bits."""
-    try:
-        return struct.unpack("<I", struct.pack("<f", x))[0]
-    except OverflowError:
-        return 0x7F800000 if x > 0 else 0xFF800000
-
-
-def floats(seed, n, low, high):
-    """Signs and mantissas at random, exponents of 2^low to 2^high."""
-    return [(w >> 63) << 31 | (127 + low + (w >> 32) % (high - low)) << 23 | w & 0x7FFFFF
-            for w in words(seed, n)]
-
-
-SPECIAL = [0, 1 << 31, 0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00001, 0x7FFFFFFF, 0x7F800001, 1,
-           0x80000001, 0x007FFFFF, 0x00800000, 0x807FFFFF, 0x3F800000, 0xBF800000, 0x7F7FFFFF,
-           0xFF7FFFFF]
-
-
-def ordered(bits):
-    """Codes of floats in the floats' order, to count ulps with."""
-    return bits if bits < 1 << 31 else (1 << 31) - bits
-
-
-def unpack(data, kind="I"):
-    return list(struct.unpack("<%d%s" % (len(data) // 4, kind), data))
-
-
-def near(got, want, tolerance):
-    """At most tolerance times the largest number apart."""
-    got, want = unpack(got, "f"), unpack(want, "f")
-    worst = max(abs(g - w) for g, w in zip(got, want))
-    allowed = tolerance * max(abs(w) for w in want)
-    return None if worst <= allowed else "%.3g apart, %.3g allowed" % (worst, allowed)
-
-
-FUNCTIONS = ("ex2.ftz", "ex2", "lg2.ftz", "lg2", "rcp.ftz", "rcp", "rsqrt.ftz", "tanh")
-# How many ulps the simulator may be from the GPU: both keep the ISA's bound.
-ALLOWED = {"ex2": 2, "lg2": 4, "rcp": 1, "rsqrt": 2, "tanh": 4096}
-
-
-def exactly(function, bits):
-    """The rounded result of double arithmetic, so that files hold small differences."""
-    x = struct.unpack("<f", struct.pack("<I", bits))[0]
-    if ".ftz" in function and abs(x) < 2.0**-126:
-        x = math.copysign(0.0, x)
-    name = function.split(".")[0]
-    try:
-        y = {"ex2": lambda: 2.0**x, "lg2": lambda: math.log2(x), "rcp": lambda: 1 / x,
-             "rsqrt": lambda: 1 / math.sqrt(x), "tanh": lambda: math.tanh(x)}[name]()
-    except OverflowError:
-        y = math.inf
-    except (ValueError, ZeroDivisionError):
-        y = math.nan if x else -math.inf if name == "lg2" else math.copysign(math.inf, x)
-    if y != y:
-        return 0x7FFFFFFF
-    if ".ftz" in function and abs(y) < 2.0**-126:
-        y = math.copysign(0.0, y)
-    return f32(y)
-
-
-def approx_case():
-    inputs = SPECIAL + floats(1, 1024, -30, 0) + floats(2, 2048, 0, 8) + floats(3, 512, -126, 127)
-    inputs += [0x3F800000 + i for i in range(-32, 32)] + [f32(float(i)) for i in range(-160, 135)]
-    inputs += [f32(-126 - i / 16.0) for i in range(100)]
-    inputs += [0x3F000000] * (4096 - len(inputs))
-    reference = [exactly(f, b) for f in FUNCTIONS for b in inputs]
-
-    def pack(data, back=False):
-        sign = 1 if back else -1
-        out = [(d + sign * r) & 0xFFFFFFFF for d, r in zip(unpack(data), reference)]
-        return struct.pack("<%dI" % len(out), *out)
-
-    def compare(got, want):
-        got, want = unpack(got), unpack(want)
-        for j, (g, w) in enumerate(zip(got, want)):
-            function, x = FUNCTIONS[j // 4096], inputs[j % 4096]
-            name = function.split(".")[0]
-            if g == w or name == "lg2" and 0x3F000000 < x < 0x40000000 and apart(g, w) <= 2.0**-21:
-                continue
-            if abs(ordered(g) - ordered(w)) > ALLOWED[name] or w & 0x7FFFFFFF >= 0x7F800000:
-                return "%s of %08x is %08x, on the GPU %08x" % (function, x, g, w)
-        return None
-
-    case = Case("approx", "approx.cu", compare=compare, pack=pack)
-    case.launch([("in", struct.pack("<4096I", *inputs)), ("out", 4096 * 4 * len(FUNCTIONS)),
-                 ("i", 4096)], 128, 32)
-
-
-def apart(a, b):
-    x, y = struct.unpack("<2f", struct.pack("<2I", a, b))
-    return abs(x - y)
-
-
-def cvt_case():
-    inputs = list(SPECIAL)
-    for code in (0x43E00000, 0x43E80000, 0x43E7FFFF, 0x47600000, 0x477FE000, 0x477FEFFF, 0x477FF000,
-                 0x47680000, 0x33000000, 0x33000001, 0x33800000, 0x3A800000, 0x3A800001, 0x3B000000,
-                 0x37000000, 0x37000001, 0x3F808000, 0x3F818000, 0x3F801000, 0x3F803000, 0x3F880000,
-                 0x3F980000, 0x3FA00000, 0x3FE00000):
-        inputs += [code, code ^ 1 << 31]
-    inputs += floats(4, 600, -28, 17)
-    inputs += floats(5, 1024 - len(inputs), -126, 127)
-    data = struct.pack("<1024I", *inputs)
-    Case("cvt", "cvt.cu").launch([("in", data), ("out", 512 * 40)], 128, 4)
-
-
-def warp_cases():
-    size = (6 * 4 + 6 * 8) * 128
-    Case("matrix", "matrix.cu").launch([("in", pattern(2048, 2)), ("out", size)], 32)
-    Case("mbarrier", "mbarrier.cu").launch([("out", 256)], 32)
-    data = b"".join(numbers(kind, 1024, i) for i, kind in enumerate(("bf16", "f16", "e4m3")))
-    Case("mma", "mma.cu").launch([("in", data), ("out", 26 * 128)], 32)
-
-
-wgmma_cases()
-tma_cases()
-warp_cases()
-cvt_case()
-approx_case()
 
 # ---- NVRTC and the driver ----
 
@@ -436,6 +83,7 @@ class Failure(Exception):
 class Driver:
     def __init__(self, path):
         self.lib = library([path])
+        self.simulator = hasattr(self.lib, "sim_device_findings")
         self.call("cuInit", 0)
         device, context = ctypes.c_int(), ctypes.c_void_p()
         self.call("cuDeviceGet", ctypes.byref(device), 0)
@@ -452,7 +100,7 @@ class Driver:
     def findings(self):
         """What the simulator has to say; the real driver has no such entry."""
         out = []
-        if hasattr(self.lib, "sim_device_findings"):
+        if self.simulator:
             def note(user, kernel, f):
                 out.append("[%s] line %d: %s" % (f[0].rule.decode(), f[0].source_line,
                                                  f[0].text.decode()))
@@ -512,8 +160,8 @@ class Driver:
         return out
 
 
-def results(case, nvrtc, driver, ptx):
-    image = nvrtc.compile(case.source, case.options, ptx)
+def results(case, nvrtc, driver):
+    image = nvrtc.compile(case.source, case.options, driver.simulator)
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
     driver.call("cuModuleLoadData", ctypes.byref(module), image)
     driver.call("cuModuleGetFunction", ctypes.byref(function), module, b"kernel")
@@ -522,17 +170,34 @@ def results(case, nvrtc, driver, ptx):
     return out
 
 
-def record(cases, nvrtc):
-    driver, total = Driver("libcuda.so.1"), 0
+def record_cases(cases, path):
+    nvrtc, driver = Nvrtc(), Driver(path)
     for case in cases:
-        got = b"".join(results(case, nvrtc, driver, False))
+        try:
+            got = b"".join(results(case, nvrtc, driver))
+        except Failure as e:
+            print("FAIL %s: %s" % (case.name, e), flush=True)
+            continue
         data = zlib.compress(case.pack(got) if case.pack else got, 9)
         with open(os.path.join(FOLDER, case.name + ".bin"), "wb") as f:
             f.write(data)
-        total += len(data)
         print("%-20s %3d launches %7d bytes, %6d stored" % (case.name, len(case.launches), len(got),
                                                             len(data)), flush=True)
-    print("%d cases, %d bytes" % (len(cases), total))
+
+
+def record(cases, path):
+    """A process for each kernel source, with a limit: a fault or a hang spoils no other."""
+    bad = 0
+    for source in sorted({c.source for c in cases}):
+        child = multiprocessing.Process(
+            target=record_cases, args=([c for c in cases if c.source == source], path))
+        child.start()
+        child.join(60)
+        if child.exitcode != 0:
+            bad += 1
+            print("FAIL %s: %s" % (source, child.exitcode or "hangs"), flush=True)
+            child.kill()
+    return 1 if bad else 0
 
 
 def judge(case, got, findings):
@@ -561,11 +226,11 @@ def judge(case, got, findings):
     return None
 
 
-def check(cases, nvrtc, path):
-    driver, bad = Driver(path), 0
+def check(cases, path):
+    nvrtc, driver, bad = Nvrtc(), Driver(path), 0
     for case in cases:
         try:
-            got = results(case, nvrtc, driver, True)
+            got = results(case, nvrtc, driver)
             text = judge(case, got, driver.findings())
         except Failure as e:
             text = " ".join([str(e)] + driver.findings())
@@ -577,7 +242,7 @@ def check(cases, nvrtc, path):
 
 
 def main(arguments):
-    path = os.path.join(ROOT, os.environ.get("BUILD", "build"), "sim", "libcuda.so.1")
+    path = None
     if "--driver" in arguments:
         i = arguments.index("--driver")
         path = arguments[i + 1]
@@ -587,8 +252,9 @@ def main(arguments):
     cases = [c for c in CASES
              if not arguments[1:] or any(c.name.startswith(a) for a in arguments[1:])]
     if arguments[0] == "record":
-        return record(cases, Nvrtc())
-    return check(cases, Nvrtc(), path)
+        return record(cases, path or "libcuda.so.1")
+    build = os.path.join(ROOT, os.environ.get("BUILD", "build"))
+    return check(cases, path or os.path.join(build, "sim", "libcuda.so.1"))
 
 
 if __name__ == "__main__":
