@@ -1,6 +1,7 @@
 /* memory.c - loads, stores, atomics and matrices between registers and memory; addresses.
    SPDX-License-Identifier: BSD-3-Clause */
 #include "machine.h"
+#include "number.h"
 
 typedef enum { PARAM, SHARED, GLOBAL } space;
 
