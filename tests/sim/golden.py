@@ -7,25 +7,27 @@
                                                and compares with golden/*.bin
 
 A golden file is one zlib stream of a case's results. They are compared bit by bit, except where the
-case (cases.py) says how far they may be apart.
+case (golden_cases.py) says how far they may be apart.
 SPDX-License-Identifier: BSD-3-Clause"""
 import ctypes
+import glob
 import multiprocessing
 import os
 import sys
 import zlib
 
-from cases import CASES, unpack
+from golden_cases import CASES, unpack
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FOLDER = os.path.join(HERE, "golden")
 ROOT = os.path.dirname(os.path.dirname(HERE))
+BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"))
+SIMULATOR = os.path.join(BUILD, "sim", "libcuda.so.1")
 
 # ---- NVRTC and the driver ----
 
 
-def library(names, env=None):
-    names = ([os.environ[env]] if env and os.environ.get(env) else []) + names
+def library(names):
     for name in names:
         try:
             return ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
@@ -35,9 +37,18 @@ def library(names, env=None):
 
 
 class Nvrtc:
+    """Where warploom, too, looks for it; its built-in library is opened first, from beside it."""
+
     def __init__(self):
-        self.lib = library(["libnvrtc.so.13", "/usr/local/cuda/lib64/libnvrtc.so.13",
-                            "/usr/local/cuda/lib/libnvrtc.so.13", "libnvrtc.so"], "WARPLOOM_NVRTC")
+        folders = [BUILD + "/deps/nvidia/*/lib", "/usr/local/cuda/lib64", "/usr/local/cuda-*/lib64"]
+        folders += [p + "/nvidia/*/lib" for p in sys.path if p]
+        names = [os.environ["WARPLOOM_NVRTC"]] if os.environ.get("WARPLOOM_NVRTC") else []
+        for folder in folders:
+            names += sorted(glob.glob(folder + "/libnvrtc.so.1[23]"))
+        for name in names[:1]:
+            for beside in glob.glob(os.path.dirname(name) + "/libnvrtc-builtins.so.1*"):
+                library([beside])
+        self.lib = library(names + ["libnvrtc.so.13"])
 
     def fetch(self, program, what):
         size = ctypes.c_size_t()
@@ -253,8 +264,7 @@ def main(arguments):
              if not arguments[1:] or any(c.name.startswith(a) for a in arguments[1:])]
     if arguments[0] == "record":
         return record(cases, path or "libcuda.so.1")
-    build = os.path.join(ROOT, os.environ.get("BUILD", "build"))
-    return check(cases, path or os.path.join(build, "sim", "libcuda.so.1"))
+    return check(cases, path or SIMULATOR)
 
 
 if __name__ == "__main__":

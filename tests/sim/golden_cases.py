@@ -1,4 +1,4 @@
-"""cases.py - the golden micro-kernels' launches: inputs, and how results are compared.
+"""golden_cases.py - the golden micro-kernels' launches: inputs, and how results are compared.
 
 Both sides, GPU and simulator, make the same inputs with a counter-based generator.
 SPDX-License-Identifier: BSD-3-Clause"""

@@ -1,0 +1,32 @@
+#!/usr/bin/env python3
+# test_sim_golden.py - the simulator gives what a GPU gave for single instructions.
+# SPDX-License-Identifier: BSD-3-Clause
+import os
+import sys
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "sim"))
+sys.dont_write_bytecode = True
+import golden  # noqa: E402
+
+
+class Golden(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.nvrtc = golden.Nvrtc()
+        cls.driver = golden.Driver(golden.SIMULATOR)
+
+    def case(self, case):
+        try:
+            got = golden.results(case, self.nvrtc, self.driver)
+            self.assertIsNone(golden.judge(case, got, self.driver.findings()))
+        except golden.Failure as e:
+            self.fail(" ".join([str(e)] + self.driver.findings()))
+
+
+for one in golden.CASES:
+    setattr(Golden, "test_" + one.name, lambda self, one=one: self.case(one))
+
+if __name__ == "__main__":
+    unittest.main()
