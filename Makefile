@@ -92,8 +92,8 @@ FUZZ_C := $(filter-out runtime/sim/cuda%,$(SIM_C)) gen/base.c runtime/json.c run
 $(BUILD)/fuzz/%: tests/fuzz/%.c $(FUZZ_C) $(wildcard runtime/sim/*.h runtime/sim/*.def)
 	@mkdir -p $(@D)
 	@echo "  CLANG $<"
-	@clang -std=c17 -D_GNU_SOURCE= -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-		-Iruntime/sim -Igen -Iruntime -o $@ $< $(FUZZ_C) -lsodium -lm
+	@clang -std=c17 -D_GNU_SOURCE= -O1 -g -fsanitize=fuzzer,address,undefined \
+		-fno-sanitize-recover=all -Iruntime/sim -Igen -Iruntime -o $@ $< $(FUZZ_C) -lsodium -lm
 
 # What bench asks for the CPU time of a launch: the C call alone, without Python.
 $(BUILD)/launch_cost: $(BUILD)/obj/tests/bench/launch.o $(LIB_O)
@@ -167,7 +167,7 @@ clean:
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 FORCE:
-.PHONY: all tests sim sim-tests setup demo check check-all check-gpu bench fuzz tables size install \
-	clean FORCE
+.PHONY: all tests sim sim-tests setup demo check check-all check-gpu bench fuzz tables size \
+	install clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

@@ -1,4 +1,4 @@
-/* cli_findings.h - what the simulator found, gathered over launches, at the places of the templates.
+/* cli_findings.h - what the simulator found, gathered over launches, at templates' places.
    SPDX-License-Identifier: BSD-3-Clause */
 #ifndef WL_CLI_FINDINGS_H
 #define WL_CLI_FINDINGS_H

@@ -25,7 +25,7 @@ typedef struct {
     uint64_t schedules;
     int sms; /* of the device as it was opened */
     char name[128];
-    wl_buf axes; /* the problem's words that the kernel is made for; empty: a whole problem is given */
+    wl_buf axes; /* the problem's words that the kernel is made for; empty: a problem is given */
     cli_findings findings;
 } verification;
 

@@ -94,8 +94,8 @@ typedef struct {
 /* Opens a driver once per process and calls cuInit; a failure is not remembered. `device` "gpu":
    the machine's libcuda.so.1 (WARPLOOM_LIBCUDA names another); "sim": the simulator's,
    sim/libcuda.so.1 beside this library (WARPLOOM_SIM names another); NULL: what WARPLOOM_DEVICE
-   says, else "gpu". EINVAL: another word. EDEVICE says what is missing and how to get it. *out stays valid for the
-   process's life. */
+   says, else "gpu". EINVAL: another word. EDEVICE says what is missing and how to get it. *out
+   stays valid for the process's life. */
 wl_status wl_driver_get(const char *device, const wl_driver **out);
 /* Facts of a device by ordinal. EDEVICE. */
 wl_status wl_driver_device(const wl_driver *drv, int ordinal, wl_device *out);

@@ -284,8 +284,9 @@ static foreign_field *add_field(foreign_param *p, const json *v, size_t size, si
 static wl_status read_value(const foreign_launch *l, const json *v, foreign_param *p,
                             size_t *align) {
     static const char *const pointer_keys[] = {"pointer", "offset"};
-    static const char *const map_keys[] = {"map",  "offset", "type",            "dims",    "strides",
-                                           "box",  "fill",   "element_strides", "swizzle", "interleave"};
+    static const char *const map_keys[] = {"map",     "offset",  "type", "dims",
+                                           "strides", "box",     "fill", "element_strides",
+                                           "swizzle", "interleave"};
     const json *m;
     if ((m = json_find(v, "pointer"))) {
         foreign_field *f = add_field(p, v, *align = 8, 8);
@@ -304,8 +305,8 @@ static wl_status read_value(const foreign_launch *l, const json *v, foreign_para
         if (!strcmp(v->child->key, scalars[i].name))
             return read_scalar(l, v->child, &scalars[i],
                                add_field(p, v, *align = scalars[i].size, scalars[i].size));
-    return bad(l, v, "expected {\"pointer\": BUFFER}, {\"map\": BUFFER, …}, {\"struct\": […]} or one "
-                     "number: i8 u8 i16 u16 i32 u32 i64 u64 f32 f64");
+    return bad(l, v, "expected {\"pointer\": BUFFER}, {\"map\": BUFFER, …}, {\"struct\": […]} or "
+                     "one number: i8 u8 i16 u16 i32 u32 i64 u64 f32 f64");
 }
 
 /* A struct lies as in C: each value at a multiple of its size, the whole at one of the largest. */

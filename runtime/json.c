@@ -92,7 +92,8 @@ static wl_status string(reader *r, char **out) {
         if (r->at >= r->end || (unsigned char)*r->at < 32)
             status = expected(r, "'\"' at the string's end");
         else if (*r->at++ != '\\') wl_buf_add(&text, r->at - 1, 1);
-        else if (!escape(r, &text)) status = expected(r, "one of \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX");
+        else if (!escape(r, &text))
+            status = expected(r, "one of \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX");
     }
     r->at++;
     if (status) wl_buf_free(&text);

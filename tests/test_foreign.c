@@ -15,7 +15,8 @@ static wl_status parse(const char *text) {
 }
 
 TEST(json_values) {
-    const char *text = "{\"a\": [1, -2.5e+3, true, false, null],\n \"\\u00e9\\n\\u20ac\": \"\\\"\"}";
+    const char *text =
+        "{\"a\": [1, -2.5e+3, true, false, null],\n \"\\u00e9\\n\\u20ac\": \"\\\"\"}";
     json *v;
     CHECK_INT(json_parse("f", text, strlen(text), &v), WL_OK);
     CHECK_INT(v->n, 2);
@@ -71,8 +72,8 @@ TEST(a_whole_launch) {
                "\"shared\": 1024, \"buffers\": {\"x\": {\"in\": \"x.npy\", \"out\": \"y.npy\"},\n"
                "\"y\": {\"shape\": [4, 8], \"type\": \"<f4\"}, \"z\": {\"bytes\": 12}},\n"
                "\"params\": [{\"pointer\": \"y\", \"offset\": 16}, {\"i8\": -128}, {\"u64\": "
-               "18446744073709551615},\n{\"struct\": [{\"i32\": -5}, {\"f64\": 0.5}, {\"f32\": -2}, "
-               "{\"map\": \"x\", \"type\": \"bf16\", \"dims\": [64, 10],\n\"strides\": [128], "
+               "18446744073709551615},\n{\"struct\": [{\"i32\": -5}, {\"f64\": 0.5}, "
+               "{\"f32\": -2}, {\"map\": \"x\", \"type\": \"bf16\", \"dims\": [64, 10],\n\"strides\": [128], "
                "\"box\": [64, 8], \"element_strides\": [1, 2], \"swizzle\": \"128B\", "
                "\"fill\": \"nan\",\n\"interleave\": \"none\", \"offset\": 32}]}]}",
                &l),
@@ -169,7 +170,8 @@ TEST(bad_launches) {
         {PARAM("{\"f32\": 1e39}"), "l:2:20: f32: 1e39 is too large"},
         {PARAM("{\"f64\": true}"), "l:2:20: f64: expected a number, got true"},
         {PARAM("{\"struct\": 1}"), "l:2:23: struct: expected an array, got a number"},
-        {PARAM("{\"struct\": [1]}"), "l:2:24: a value of a struct: expected an object, got a number"},
+        {PARAM("{\"struct\": [1]}"),
+         "l:2:24: a value of a struct: expected an object, got a number"},
         {PARAM("{\"struct\": [], \"i32\": 1}"), "l:2:34: struct: unknown key 'i32'"},
         {MAP("\"dims\": [8]"), "l:2:12: map: \"type\" is missing"},
         {MAP("\"type\": \"f33\""),
@@ -177,7 +179,8 @@ TEST(bad_launches) {
          "tf32, tf32_ftz, got 'f33'"},
         {MAP("\"type\": \"f32\""), "l:2:12: map: \"dims\" is missing"},
         {MAP("\"type\": \"f32\", \"dims\": [8]"), "l:2:12: map: \"strides\" is missing"},
-        {MAP("\"type\": \"f32\", \"dims\": [8], \"strides\": []"), "l:2:12: map: \"box\" is missing"},
+        {MAP("\"type\": \"f32\", \"dims\": [8], \"strides\": []"),
+         "l:2:12: map: \"box\" is missing"},
         {MAP(DIMS ", \"element_strides\": [1]"),
          "l:2:107: element_strides: expected 2 numbers, got 1"},
         {MAP(DIMS ", \"swizzle\": 128"), "l:2:99: swizzle: expected a string, got a number"},
