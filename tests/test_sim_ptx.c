@@ -37,7 +37,9 @@ static const struct {
     const char *text, *complaint;
 } whole_texts[] = {
     {"", "t:1: this is no PTX: it does not begin with .version"},
-    {"\x7f" "ELF", "t:1: character 0x7f is not PTX"},
+    {"\x7f"
+     "ELF",
+     "t:1: character 0x7f is not PTX"},
     {HEAD, "t:4: there is no .entry"},
     {".version 9.0\n.address_size 32\n", "t:2: only .address_size 64 is known here"},
     {".version 9.0\n.address_size 65\n", "t:2: .address_size must be an integer in 0 … 64"},
@@ -59,8 +61,7 @@ static const struct {
     {HEAD ".shared .align 3 .b8 s[4];", "t:4: alignment 3 is no power of two"},
     {HEAD ".shared .pred s;", "t:4: '.pred' is not a type of memory"},
     {HEAD ".shared s;", "t:4: 's' has no type"},
-    {HEAD ".shared .b8 s[];",
-     "t:4: 's' has no bytes; only an .extern .shared array may say []"},
+    {HEAD ".shared .b8 s[];", "t:4: 's' has no bytes; only an .extern .shared array may say []"},
     {HEAD ".shared .b8 s[65536][65536];", "t:4: the array is larger than 268435456 bytes"},
     {HEAD ".section .debug_str { .b8 1", "t:4: '}' expected, but the text ends"},
 };
@@ -95,7 +96,8 @@ static const struct {
      "t:6: add.u32: the literal at '4294967296' does not fit a 32-bit register"},
     {"add.u32 %r1, %r2, -2147483649;",
      "t:6: add.u32: the literal at '-' does not fit a 32-bit register"},
-    {"add.u16 %h1, %h2, 65536;", "t:6: add.u16: the literal at '65536' does not fit a 16-bit register"},
+    {"add.u16 %h1, %h2, 65536;",
+     "t:6: add.u16: the literal at '65536' does not fit a 16-bit register"},
     {"add.f32 %f1, %f2, 1;", "t:6: add.f32: the literal at '1' does not fit a float"},
     {"add.u64 %d1, %d2, 0f3F800000;",
      "t:6: add.u64: the literal at '0f3F800000' does not fit a 64-bit register"},
@@ -105,7 +107,8 @@ static const struct {
     {"add.f32 %f1, %f2, 0f3F8;", "t:6: '0f3F8' is no number of 64 bits"},
     {"add.f32 %f1, %f2, 1.0e;", "t:6: '1.0e' is no number of 64 bits"},
     {"add.u32 %r1, %r2, 0b;", "t:6: '0b' is no number of 64 bits"},
-    {"add.u32 %r1, %r2, 11111111111111111111111111111111111111111111111111111111111111111111111111111"
+    {"add.u32 %r1, %r2, "
+     "11111111111111111111111111111111111111111111111111111111111111111111111111111"
      "1111;",
      "t:6: '111111111111111111111111111111111111111111111111111111111111' is no number of 64 bits"},
     {"ld.global.u32 %r1, [%r2];",
@@ -132,12 +135,14 @@ static const struct {
     {"mov.u32 %r1, a;", "t:6: mov.u32: the address of 'a' needs a 64-bit register"},
     {"mov.b32 %r1, {%h1, %h2, %h3};",
      "t:6: mov.b32: the registers in braces do not make up a 32-bit register"},
-    {"mov.b64 {%r1, %h2}, %d1;",
-     "t:6: mov.b64: '%h2' is a 16-bit register, not a 32-bit register"},
-    {"mov.b64 %d1, {%d2};", "t:6: mov.b64: the registers in braces do not make up a 64-bit register"},
-    {"wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f1, %f2, %f3, %f4}, %d1, %d2, 1, 2, 1, 0, 0;",
+    {"mov.b64 {%r1, %h2}, %d1;", "t:6: mov.b64: '%h2' is a 16-bit register, not a 32-bit register"},
+    {"mov.b64 %d1, {%d2};",
+     "t:6: mov.b64: the registers in braces do not make up a 64-bit register"},
+    {"wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f1, %f2, %f3, %f4}, %d1, %d2, 1, 2, 1, "
+     "0, 0;",
      "t:6: wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16: the scale of a matrix is 1 or -1"},
-    {"wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f1, %f2, %f3, %f4}, %d1, %d2, 1, 1, 1, 2, 0;",
+    {"wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f1, %f2, %f3, %f4}, %d1, %d2, 1, 1, 1, "
+     "2, 0;",
      "t:6: a transposition must be an integer in 0 … 1"},
     {"cp.async.ca.shared.global [%r1], [%d1], 99;",
      "t:6: cp.async.ca.shared.global must be an integer in 0 … 16"},
@@ -152,7 +157,8 @@ static const struct {
     {".reg .b32 x<9999999>;", "t:6: the number of registers must be an integer in 0 … 1048576"},
     {".reg .b32 x<900000>, y<900000>;", "t:6: the entry has more than 1048576 registers"},
     {".callprototype x;", "t:6: directive '.callprototype' is not known here"},
-    {".shared .b8 x[300000]; mov.u32 %r1, x;", "t:6: the .shared variables take more than 232448 bytes"},
+    {".shared .b8 x[300000]; mov.u32 %r1, x;",
+     "t:6: the .shared variables take more than 232448 bytes"},
     {".loc 1 2 3, inlined 4", "t:6: 'function_name' expected, not 'inlined'"},
 };
 
@@ -268,10 +274,12 @@ static void write_special(wl_buf *out, const sim_opcode *op) {
         wl_buf_printf(out, "%%%s1, %%%s2", letter, letter);
     if (op->form->op == SIM_OP_WGMMA) {
         braces(out, "r", op->mma.d_type == SIM_F32 ? 8 : 4);
-        wl_buf_text(out, op->mma.a_type <= SIM_BF16 ? ", %d1, %d2, %p1, 1, -1, 0, 1" : ", %d1, %d2, 1, 1, 1");
+        wl_buf_text(out, op->mma.a_type <= SIM_BF16 ? ", %d1, %d2, %p1, 1, -1, 0, 1"
+                                                    : ", %d1, %d2, 1, 1, 1");
     }
     if (op->form->op == SIM_OP_MMA) {
-        int a = op->mma.k * (op->mma.a_type <= SIM_BF16 ? 2 : 1) / 8, d = op->mma.d_type == SIM_F32 ? 4 : 2;
+        int a = op->mma.k * (op->mma.a_type <= SIM_BF16 ? 2 : 1) / 8,
+            d = op->mma.d_type == SIM_F32 ? 4 : 2;
         int n[4] = {d, a, a / 2, d};
         for (int i = 0; i < 4; i++) {
             if (i) wl_buf_text(out, ", ");
@@ -298,7 +306,8 @@ static void check_form(int i, int turn) {
     wl_buf_text(&text, ";");
     const sim_program *program = load_body(text.data);
     if (!program) printf("  %s\n", text.data);
-    bool goes_on = op.form->op != SIM_OP_EXIT && op.form->op != SIM_OP_BRA && op.form->op != SIM_OP_TRAP;
+    bool goes_on =
+        op.form->op != SIM_OP_EXIT && op.form->op != SIM_OP_BRA && op.form->op != SIM_OP_TRAP;
     if (program) {
         CHECK_INT(program->n_insns, 1 + goes_on);
         CHECK_INT(program->insn[0].op, sim_forms[i].op);
@@ -338,11 +347,19 @@ static char *show(const sim_program *p) {
         const sim_insn *insn = &p->insn[i];
         if (i == p->n_insns - 1 && insn->op == SIM_OP_EXIT) break;
         if (i) wl_buf_text(&out, "; ");
-        wl_buf_printf(&out, "%s%d", insn->guard == SIM_NONE ? "" : insn->negated ? "@!" : "@", insn->op);
-        for (int k = 0; k < insn->operands; k++) show_operand(&out, p, insn->operand[k], insn->kind[k]);
+        wl_buf_printf(&out, "%s%d",
+                      insn->guard == SIM_NONE ? ""
+                      : insn->negated         ? "@!"
+                                              : "@",
+                      insn->op);
+        for (int k = 0; k < insn->operands; k++)
+            show_operand(&out, p, insn->operand[k], insn->kind[k]);
         if (insn->n_list) wl_buf_text(&out, " :");
         for (int k = 0; k < insn->n_list; k++)
-            show_operand(&out, p, insn->list[k], insn->register_bytes == 8 ? 'l' : insn->register_bytes == 2 ? 'h' : 'i');
+            show_operand(&out, p, insn->list[k],
+                         insn->register_bytes == 8   ? 'l'
+                         : insn->register_bytes == 2 ? 'h'
+                                                     : 'i');
         if (insn->immediate) wl_buf_printf(&out, " +%llx", (unsigned long long)insn->immediate);
     }
     if (!out.data) wl_buf_text(&out, "");
@@ -387,7 +404,8 @@ static const struct {
     {"ld.param.u64 %d1, [a];", "%d - : l +7000000000000000", {SIM_OP_LD_PARAM}},
     {"ld.param.v2.u32 {%r1, %r2}, [map+16];", "%d - : i i +7000000000000050", {SIM_OP_LD_PARAM}},
     {"ld.param.u32 %r1, [%d1+4];", "%d l : i +4", {SIM_OP_LD_PARAM}},
-    {"ld.global.nc.v4.f32 {%f1, %f2, %f3, %f4}, [%d1+-16];", "%d l - : i i i i +fffffffffffffff0",
+    {"ld.global.nc.v4.f32 {%f1, %f2, %f3, %f4}, [%d1+-16];",
+     "%d l - : i i i i +fffffffffffffff0",
      {SIM_OP_LD_GLOBAL}},
     {"ld.global.L2::cache_hint.u32 %r1, [%d1], %d2;", "%d l l : i", {SIM_OP_LD_GLOBAL}},
     {"ld.global.u8 %h1, [%d1];", "%d l - : h", {SIM_OP_LD_GLOBAL}},
@@ -397,20 +415,26 @@ static const struct {
     {"st.global.u8 [%d1], 7;", "%d l - : #7", {SIM_OP_ST_GLOBAL}},
     {"st.global.u64 [%d1], 7;", "%d l - : #7", {SIM_OP_ST_GLOBAL}},
     {"mbarrier.arrive.shared.b64 %d1, [%r1+8];", "%d l i - +8", {SIM_OP_MBAR_ARRIVE}},
-    {"mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r1], 2;", "%d - i #2",
+    {"mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r1], 2;",
+     "%d - i #2",
      {SIM_OP_MBAR_ARRIVE}},
     {"mbarrier.arrive.shared::cluster.b64 [%r1];", "%d - i -", {SIM_OP_MBAR_ARRIVE}},
     {"elect.sync _|%p1, -1;", "%d - p #ffffffff", {SIM_OP_ELECT}},
     {"bar.sync 0;", "%d #0 -", {SIM_OP_BAR_SYNC}},
     {"bar.sync 1, 128;", "%d #1 #80", {SIM_OP_BAR_SYNC}},
     {"@!%p1 add.u32 %r1, %r2, %r3;", "@!%d i i i", {SIM_OP_ADD_32}},
-    {"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1+4], [%d1+8], 16, [%r2+12];",
-     "%d l l #8; %d i i #c; %d i l #10 i - - +4", {SIM_OP_ADD_64, SIM_OP_ADD_32, SIM_OP_BULK_LOAD}},
-    {"cp.async.bulk.prefetch.tensor.2d.L2.global.tile [map, {%r1, 5}];", "%d #7000000000000040 - : i #5",
+    {"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1+4], [%d1+8], 16, "
+     "[%r2+12];",
+     "%d l l #8; %d i i #c; %d i l #10 i - - +4",
+     {SIM_OP_ADD_64, SIM_OP_ADD_32, SIM_OP_BULK_LOAD}},
+    {"cp.async.bulk.prefetch.tensor.2d.L2.global.tile [map, {%r1, 5}];",
+     "%d #7000000000000040 - : i #5",
      {SIM_OP_TENSOR_PREFETCH}},
-    {"{ .reg .f32 %r1; add.f32 %r1, %r1, %r1; } add.u32 %r1, %r1, %r1;", "%d i i i; %d i i i",
+    {"{ .reg .f32 %r1; add.f32 %r1, %r1, %r1; } add.u32 %r1, %r1, %r1;",
+     "%d i i i; %d i i i",
      {SIM_OP_ADD_F32, SIM_OP_ADD_32}},
-    {"{ .reg .b64 x; { .reg .b32 x<3>; not.b32 x2, x1; } not.b64 x, x; }", "%d i i; %d l l",
+    {"{ .reg .b64 x; { .reg .b32 x<3>; not.b32 x2, x1; } not.b64 x, x; }",
+     "%d i i; %d l l",
      {SIM_OP_NOT_32, SIM_OP_NOT_64}},
     {"exit; ; .pragma \"nounroll\"; /* a\n * b */ // c", "%d", {SIM_OP_EXIT}},
     {"@%p1 ret;", "@%d", {SIM_OP_EXIT}},
@@ -430,7 +454,8 @@ TEST(decoding) {
         wl_buf_text(&want, at);
         char *got = show(program);
         if (program->n_insns == 1) CHECK(program->insn[0].op == SIM_OP_EXIT);
-        else if (strcmp(got, want.data)) printf("  %s\n", decoded[i].body), CHECK_STR(got, want.data);
+        else if (strcmp(got, want.data))
+            printf("  %s\n", decoded[i].body), CHECK_STR(got, want.data);
         free(got);
         wl_buf_free(&want);
     }
@@ -443,12 +468,13 @@ TEST(modifiers) {
         uint32_t flags;
         int width, vector, reduction, rounding;
     } rows[] = {
-        {"ld.acquire.gpu.global.u32", SIM_FLAG_ACQUIRE | SIM_FLAG_STRONG | SIM_FLAG_SCOPE_GPU, 4, 0, 0, 0},
+        {"ld.acquire.gpu.global.u32", SIM_FLAG_ACQUIRE | SIM_FLAG_STRONG | SIM_FLAG_SCOPE_GPU, 4, 0,
+         0, 0},
         {"ld.volatile.shared.v2.b16", SIM_FLAG_STRONG | SIM_FLAG_SCOPE_GPU, 2, 2, 0, 0},
         {"ld.global.s8", SIM_FLAG_SIGNED, 1, 0, 0, 0},
         {"atom.global.add.u32", SIM_FLAG_STRONG | SIM_FLAG_SCOPE_GPU, 4, 0, SIM_RED_ADD, 0},
-        {"atom.acq_rel.cta.shared.max.u32", SIM_FLAG_STRONG | SIM_FLAG_ACQUIRE | SIM_FLAG_RELEASE, 4, 0,
-         SIM_RED_MAX, 0},
+        {"atom.acq_rel.cta.shared.max.u32", SIM_FLAG_STRONG | SIM_FLAG_ACQUIRE | SIM_FLAG_RELEASE,
+         4, 0, SIM_RED_MAX, 0},
         {"red.release.cluster.global.add.u64",
          SIM_FLAG_STRONG | SIM_FLAG_RELEASE | SIM_FLAG_SCOPE_CLUSTER, 8, 0, SIM_RED_ADD, 0},
         {"fence.acq_rel.gpu",
@@ -461,10 +487,12 @@ TEST(modifiers) {
         {"mbarrier.arrive.relaxed.cluster.shared::cluster.b64",
          SIM_FLAG_STRONG | SIM_FLAG_CLUSTER | SIM_FLAG_SCOPE_CLUSTER, 8, 0, 0, 0},
         {"mbarrier.try_wait.parity.shared.b64", SIM_FLAG_ACQUIRE, 8, 0, 0, 0},
-        {"barrier.cluster.arrive.relaxed.aligned", SIM_FLAG_STRONG | SIM_FLAG_SCOPE_CLUSTER, 0, 0, 0, 0},
+        {"barrier.cluster.arrive.relaxed.aligned", SIM_FLAG_STRONG | SIM_FLAG_SCOPE_CLUSTER, 0, 0,
+         0, 0},
         {"barrier.cluster.wait.aligned", SIM_FLAG_ACQUIRE | SIM_FLAG_SCOPE_CLUSTER, 0, 0, 0, 0},
         {"cp.async.bulk.wait_group.read", SIM_FLAG_READ, 0, 0, 0, 0},
-        {"cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group", 0, 0, 3, SIM_RED_ADD, 0},
+        {"cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group", 0, 0, 3,
+         SIM_RED_ADD, 0},
         {"ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", SIM_FLAG_TRANSPOSE, 2, 4, 0, 0},
         {"bra.uni", SIM_FLAG_UNIFORM, 0, 0, 0, 0},
     };
@@ -481,14 +509,17 @@ TEST(modifiers) {
 }
 
 TEST(matrix_products) {
-    const sim_program *p = load_body(
-        "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f2, %f3, %f4}, {%r1, %r2, %r3, %r4}, "
-        "%d1, %p1, 1, -1, 1;\n"
-        "wgmma.mma_async.sync.aligned.m64n16k32.f16.e4m3.e5m2 {%r5, %r6, %r7, %r8}, %d2, %d1, 0, -1, 1;\n"
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f5, %f6, %f7, %f8}, {%r1, %r2, %r3, %r4}, "
-        "{%r5, %r6}, {%f1, %f2, %f3, %f4}; not.b64 %d3, %d2;");
+    const sim_program *p = load_body("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, "
+                                     "%f2, %f3, %f4}, {%r1, %r2, %r3, %r4}, "
+                                     "%d1, %p1, 1, -1, 1;\n"
+                                     "wgmma.mma_async.sync.aligned.m64n16k32.f16.e4m3.e5m2 {%r5, "
+                                     "%r6, %r7, %r8}, %d2, %d1, 0, -1, 1;\n"
+                                     "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f5, %f6, "
+                                     "%f7, %f8}, {%r1, %r2, %r3, %r4}, "
+                                     "{%r5, %r6}, {%f1, %f2, %f3, %f4}; not.b64 %d3, %d2;");
     const sim_insn *a = &p->insn[0], *b = &p->insn[1], *c = &p->insn[2];
-    CHECK(a->mma.m == 64 && a->mma.n == 8 && a->mma.k == 16 && a->mma.a_registers && a->touches_wgmma);
+    CHECK(a->mma.m == 64 && a->mma.n == 8 && a->mma.k == 16 && a->mma.a_registers &&
+          a->touches_wgmma);
     CHECK(a->mma.a_type == SIM_BF16 && a->mma.d_type == SIM_F32 && a->mma.scale_b == -1);
     CHECK(!a->mma.transpose_a && a->mma.transpose_b && a->operand[0] == SIM_NONE);
     CHECK(a->n_list == 8 && a->list_results == 4 && p->pinned[a->list[0]] && p->pinned[a->list[7]]);
@@ -522,23 +553,28 @@ TEST(heads) {
     CHECK(sim_program_param(p, 2, &offset, &size) && offset == 64 && size == 130);
     CHECK(sim_program_param(p, 3, &offset, &size) && offset == 200 && size == 8);
     CHECK(!sim_program_param(p, 4, &offset, &size) && !sim_program_param(p, -1, &offset, &size));
-    CHECK(p->max_threads == 128 && p->required[0] == 32 && p->required[1] == 4 && p->required[2] == 1);
-    CHECK(p->max_registers == 168 && p->min_blocks == 2 && p->cluster[0] == 2 && p->cluster[2] == 1);
+    CHECK(p->max_threads == 128 && p->required[0] == 32 && p->required[1] == 4 &&
+          p->required[2] == 1);
+    CHECK(p->max_registers == 168 && p->min_blocks == 2 && p->cluster[0] == 2 &&
+          p->cluster[2] == 1);
     CHECK_STR(sim_module_entry(module, 1), "two");
-    CHECK(!sim_module_entry(module, 2) && !sim_module_entry(module, -1) && !sim_module_find(module, "x"));
+    CHECK(!sim_module_entry(module, 2) && !sim_module_entry(module, -1) &&
+          !sim_module_find(module, "x"));
     p = sim_module_find(module, "two");
-    CHECK(p->max_threads == 96 && p->required[0] == 0 && p->n_params == 0 && sim_program_size(p) == 1);
+    CHECK(p->max_threads == 96 && p->required[0] == 0 && p->n_params == 0 &&
+          sim_program_size(p) == 1);
     unload();
 }
 
 TEST(shared_variables) {
     const sim_program *p = load(
-        HEAD ".shared .align 8 .b64 bars[3];\n.shared .b8 unused[100];\n.shared .f32 x;\n"
-             ".extern .shared .align 1024 .b8 dyn[];\n.entry k { .shared .align 16 .b8 own[5][2]; "
-             ".reg .b32 %r<9>; .reg .b64 %d<9>;\n"
-             "mov.u32 %r1, bars; mov.u64 %d1, dyn; mov.u32 %r2, x; ld.shared.u32 %r3, [dyn+16];\n"
-             "ld.u32 %r3, [own]; mapa.shared::cluster.u32 %r4, own, 1; cvta.shared.u64 %d2, bars; }\n"
-             ".entry l { .reg .b32 %r<9>; mov.u32 %r1, x; }");
+        HEAD
+        ".shared .align 8 .b64 bars[3];\n.shared .b8 unused[100];\n.shared .f32 x;\n"
+        ".extern .shared .align 1024 .b8 dyn[];\n.entry k { .shared .align 16 .b8 own[5][2]; "
+        ".reg .b32 %r<9>; .reg .b64 %d<9>;\n"
+        "mov.u32 %r1, bars; mov.u64 %d1, dyn; mov.u32 %r2, x; ld.shared.u32 %r3, [dyn+16];\n"
+        "ld.u32 %r3, [own]; mapa.shared::cluster.u32 %r4, own, 1; cvta.shared.u64 %d2, bars; }\n"
+        ".entry l { .reg .b32 %r<9>; mov.u32 %r1, x; }");
     CHECK_INT(p->static_shared, 42);
     CHECK_INT(p->shared_align, 1024);
     static const struct {
@@ -546,7 +582,7 @@ TEST(shared_variables) {
         int64_t immediate;
         bool base;
     } want[] = {
-        {SIM_OP_SHARED_ADDRESS_32, 0, true}, {SIM_OP_SHARED_ADDRESS_64, 1024, true},
+        {SIM_OP_SHARED_ADDRESS_32, 0, true},  {SIM_OP_SHARED_ADDRESS_64, 1024, true},
         {SIM_OP_SHARED_ADDRESS_32, 24, true}, {SIM_OP_LD_SHARED, 1040, false},
         {SIM_OP_SHARED_ADDRESS_64, 32, true}, {SIM_OP_LD_GENERIC, 0, false},
         {SIM_OP_SHARED_ADDRESS_32, 32, true}, {SIM_OP_MAPA_32, 0, false},
@@ -562,8 +598,9 @@ TEST(shared_variables) {
 }
 
 TEST(labels) {
-    const sim_program *p = load_body("bra L; { bra L; L: not.b32 %r1, %r1; @%p1 bra L; { bra.uni L; } }\n"
-                                     "L: exit; bra M; M:");
+    const sim_program *p =
+        load_body("bra L; { bra L; L: not.b32 %r1, %r1; @%p1 bra L; { bra.uni L; } }\n"
+                  "L: exit; bra M; M:");
     CHECK_INT(p->n_insns, 8);
     CHECK_INT(p->insn[0].target, 5);
     CHECK_INT(p->insn[1].target, 2);
@@ -575,17 +612,18 @@ TEST(labels) {
 }
 
 TEST(source_lines) {
-    const sim_program *p = load_body(
-        "not.b32 %r1, %r1;\n"
-        ".loc 1 100 0\nnot.b32 %r1, %r1;\n"
-        ".loc 1 50 5, function_name $L, inlined_at 1 101 9\nnot.b32 %r1, %r1;\n"
-        ".loc 2 7 25, function_name $L+4, inlined_at 1 50 5\nnot.b32 %r1, %r1;\n"
-        ".loc 2 8 25, function_name $L, inlined_at 2 7 25\nnot.b32 %r1, %r1;\n"
-        ".loc 1 60 5, function_name $L, inlined_at 2 8 25\nnot.b32 %r1, %r1;\n"
-        ".loc 1 0 5\nnot.b32 %r1, %r1;\n"
-        ".loc 3 9 9, function_name $L, inlined_at 4 1 1\nnot.b32 %r1, %r1;\n"
-        ".loc 3 9 9, function_name $L, inlined_at 1 70 1\nnot.b32 %r1, %r1;\n");
-    static const int line[] = {0, 100, 50, 50, 50, 60, 60, 60, 70}, caller[] = {0, 0, 101, 101, 101, 50, 50, 50, 0};
+    const sim_program *p =
+        load_body("not.b32 %r1, %r1;\n"
+                  ".loc 1 100 0\nnot.b32 %r1, %r1;\n"
+                  ".loc 1 50 5, function_name $L, inlined_at 1 101 9\nnot.b32 %r1, %r1;\n"
+                  ".loc 2 7 25, function_name $L+4, inlined_at 1 50 5\nnot.b32 %r1, %r1;\n"
+                  ".loc 2 8 25, function_name $L, inlined_at 2 7 25\nnot.b32 %r1, %r1;\n"
+                  ".loc 1 60 5, function_name $L, inlined_at 2 8 25\nnot.b32 %r1, %r1;\n"
+                  ".loc 1 0 5\nnot.b32 %r1, %r1;\n"
+                  ".loc 3 9 9, function_name $L, inlined_at 4 1 1\nnot.b32 %r1, %r1;\n"
+                  ".loc 3 9 9, function_name $L, inlined_at 1 70 1\nnot.b32 %r1, %r1;\n");
+    static const int line[] = {0, 100, 50, 50, 50, 60, 60, 60, 70},
+                     caller[] = {0, 0, 101, 101, 101, 50, 50, 50, 0};
     for (int i = 0; i < 9; i++) {
         CHECK_INT(p->insn[i].source_line, line[i]);
         CHECK_INT(p->insn[i].caller_line, caller[i]);
@@ -593,142 +631,10 @@ TEST(source_lines) {
     CHECK_INT(p->insn[2].ptx_line, 10);
     unload();
     wl_buf text = {0}; /* more places than the first table holds */
-    for (int i = 1; i <= 500; i++) wl_buf_printf(&text, ".loc 1 %d 0\n.loc 2 5 %d, inlined_at 1 %d 0\nexit;", i, i, i);
+    for (int i = 1; i <= 500; i++)
+        wl_buf_printf(&text, ".loc 1 %d 0\n.loc 2 5 %d, inlined_at 1 %d 0\nexit;", i, i, i);
     p = load_body(text.data);
     CHECK_INT(p->insn[499].source_line, 500);
-    wl_buf_free(&text);
-    unload();
-}
-
-/* ---- lifetimes ---- */
-
-enum { N32 = 20, N64 = 12, LENGTH = 60 };
-typedef struct {
-    int target;             /* of a branch, -1 */
-    int n_uses, n_defs;     /* guard included: a guarded write uses what it keeps */
-    int use[8], def[2];     /* 0 … N32 - 1: %r, N32 …: %d, then %p */
-    bool guarded;
-} step;
-
-static uint64_t state;
-static int draw(int n) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (int)((state >> 33) % (uint64_t)n);
-}
-
-static void write_step(step *s, wl_buf *text, int i) {
-    int a = draw(N32), b = draw(N32), c = draw(N32), d = draw(N64), e = draw(N64), q = draw(4);
-    *s = (step){.target = -1};
-    wl_buf_printf(text, "L%d: ", i);
-    s->guarded = draw(4) == 0;
-    if (s->guarded) {
-        wl_buf_printf(text, "@%%p%d ", q);
-        s->use[s->n_uses++] = N32 + N64 + q;
-    }
-    switch (draw(6)) {
-    case 0:
-        s->target = draw(LENGTH);
-        wl_buf_printf(text, "bra L%d;\n", s->target);
-        return;
-    case 1:
-        wl_buf_printf(text, "add.u64 %%d%d, %%d%d, 7;\n", d, e);
-        s->def[s->n_defs++] = N32 + d;
-        s->use[s->n_uses++] = N32 + e;
-        return;
-    case 2:
-        wl_buf_printf(text, "cvt.u32.u64 %%r%d, %%d%d;\n", a, d);
-        s->def[s->n_defs++] = a;
-        s->use[s->n_uses++] = N32 + d;
-        return;
-    case 3:
-        wl_buf_printf(text, "setp.eq.u32 %%p%d, %%r%d, %%r%d;\n", q, a, b);
-        s->def[s->n_defs++] = N32 + N64 + q;
-        s->use[s->n_uses++] = a;
-        s->use[s->n_uses++] = b;
-        return;
-    case 4:
-        wl_buf_printf(text, "mov.b64 {%%r%d, %%r%d}, %%d%d;\n", a, a == b ? (b + 1) % N32 : b, d);
-        s->def[s->n_defs++] = a;
-        s->def[s->n_defs++] = a == b ? (b + 1) % N32 : b;
-        s->use[s->n_uses++] = N32 + d;
-        return;
-    default:
-        wl_buf_printf(text, "add.u32 %%r%d, %%r%d, %%r%d;\n", a, b, c);
-        s->def[s->n_defs++] = a;
-        s->use[s->n_uses++] = b;
-        s->use[s->n_uses++] = c;
-    }
-}
-
-/* A lane of a warp that may go its own way: what it wrote to registers must be what it reads from
-   their slots, although all lanes share the slots. */
-typedef struct {
-    int lane, at;
-    uint64_t reg[N32 + N64 + 4];
-    bool known[N32 + N64 + 4];
-} walker;
-
-static void *cell(uint8_t *slots, int32_t slot, int lane, bool wide) {
-    return slots + slot * 128 + lane * (wide ? 8 : 4);
-}
-
-static void check_read(walker *w, uint8_t *slots, int reg, int32_t slot) {
-    bool wide = reg >= N32 && reg < N32 + N64;
-    uint64_t value = 0;
-    memcpy(&value, cell(slots, slot, w->lane, wide), wide ? 8 : 4);
-    if (w->known[reg]) CHECK_INT(value, w->reg[reg]);
-}
-
-static void walk(walker *w, uint8_t *slots, const sim_program *p, const step *steps) {
-    if (w->at >= LENGTH) return;
-    const step *s = &steps[w->at];
-    const sim_insn *insn = &p->insn[w->at];
-    int k = 0;
-    if (s->guarded) check_read(w, slots, s->use[k++], insn->guard);
-    bool runs = !s->guarded || draw(2);
-    for (int n = insn->results; k < s->n_uses; n++)
-        if (insn->operand[n] != SIM_NONE) check_read(w, slots, s->use[k++], insn->operand[n]);
-    for (k = 0; runs && k < s->n_defs; k++) {
-        bool wide = s->def[k] >= N32 && s->def[k] < N32 + N64;
-        uint64_t value = state >> (wide ? 0 : 33);
-        draw(2);
-        w->reg[s->def[k]] = value;
-        w->known[s->def[k]] = true;
-        memcpy(cell(slots, insn->operand[k], w->lane, wide), &value, wide ? 8 : 4);
-    }
-    w->at = runs && s->target >= 0 ? s->target : w->at + 1;
-}
-
-TEST(slots) {
-    uint64_t steps_run = 0;
-    for (int round = 0; round < 400; round++) {
-        state = (uint64_t)round * 977 + 1;
-        step steps[LENGTH];
-        wl_buf text = {0};
-        wl_buf_printf(&text, HEAD ".entry k { .reg .b32 %%r<%d>; .reg .b64 %%d<%d>; .reg .pred %%p<4>;\n", N32, N64);
-        for (int i = 0; i < LENGTH; i++) write_step(&steps[i], &text, i);
-        wl_buf_text(&text, "}");
-        const sim_program *p = load(text.data);
-        uint8_t *slots = wl_alloc((size_t)p->n_slots * 128 + 256);
-        walker w[3] = {{.lane = 0}, {.lane = 13}, {.lane = 31}};
-        for (int i = 0; i < 3000; i++, steps_run++) walk(&w[draw(3)], slots, p, steps);
-        free(slots);
-        wl_buf_free(&text);
-        if (test_bad) break;
-    }
-    CHECK(steps_run > 100000);
-    unload();
-}
-
-/* What never lives together shares: many short-lived registers need few slots. */
-TEST(few_slots) {
-    wl_buf text = {0};
-    wl_buf_text(&text, ".reg .b32 x<1001>; .reg .b64 y<1001>; mov.u32 x0, 1;");
-    for (int i = 1; i <= 1000; i++)
-        wl_buf_printf(&text, "add.u32 x%d, x%d, 1; cvt.u64.u32 y%d, x%d;\n", i, i - 1, i, i);
-    const sim_program *p = load_body(text.data);
-    CHECK_INT(p->n_slots, 3);
-    CHECK_INT(p->n_constants, 1);
     wl_buf_free(&text);
     unload();
 }

@@ -12,7 +12,8 @@ struct sim_chunk {
 };
 
 static struct sim_chunk *more(sim_arena *a, size_t size) {
-    size_t whole = size > 65536 - sizeof(struct sim_chunk) ? size : 65536 - sizeof(struct sim_chunk);
+    size_t whole =
+        size > 65536 - sizeof(struct sim_chunk) ? size : 65536 - sizeof(struct sim_chunk);
     size_t bytes = (sizeof(struct sim_chunk) + whole + 63) & ~(size_t)63;
     struct sim_chunk *chunk = aligned_alloc(64, bytes);
     if (!chunk) abort();

@@ -24,16 +24,11 @@ int32_t front_registers(sim_front *f, char kind, uint32_t count) {
 void front_emit(sim_front *f, const sim_insn *insn) {
     if (f->n_insns >= SIM_MOST_INSNS)
         lex_fail(&f->lex, f->line, "the entry has more than %u instructions", SIM_MOST_INSNS);
-    else
-        *SIM_PUSH(f->insn, f->n_insns, f->room) = *insn;
-}
-
-static int shown(const lex_token *word) {
-    return (int)(word->size > 60 ? 60 : word->size);
+    else *SIM_PUSH(f->insn, f->n_insns, f->room) = *insn;
 }
 
 static void fail_twice(sim_front *f, const lex_token *word) {
-    lex_fail(&f->lex, word->line, "'%.*s' is declared twice", shown(word), word->at);
+    lex_fail(&f->lex, word->line, "'%.*s' is declared twice", lex_shown(word), word->at);
 }
 
 /* .reg .f32 %f<100>, x; */
@@ -41,7 +36,8 @@ static void read_registers(sim_front *f) {
     lexer *l = &f->lex;
     lex_token type = lex_word(l, "a type");
     char kind = type_kind(&type);
-    if (!kind && type.size) lex_fail(l, type.line, "'%.*s' is not a type of register", shown(&type), type.at);
+    if (!kind && type.size)
+        lex_fail(l, type.line, "'%.*s' is not a type of register", lex_shown(&type), type.at);
     do {
         lex_token word = lex_word(l, "a register");
         if (!word.size) return;
@@ -49,7 +45,8 @@ static void read_registers(sim_front *f) {
         uint32_t count = many ? lex_count(l, SIM_MOST_REGS, "the number of registers") : 1;
         if (many) lex_want(l, ">");
         int32_t first = front_registers(f, kind, count);
-        sim_name *name = names_add(&f->names, &word, many ? NAME_REGISTERS : NAME_REGISTER, (uint32_t)first);
+        sim_name *name =
+            names_add(&f->names, &word, many ? NAME_REGISTERS : NAME_REGISTER, (uint32_t)first);
         if (name) name->count = count;
         else fail_twice(f, &word);
     } while (lex_take(l, ","));
@@ -84,9 +81,9 @@ static sim_place read_place_of(lexer *l, uint64_t *file) {
     return p;
 }
 
-/* .loc file line column[, function_name label, inlined_at file line column]: the call's place may be
-   inlined itself, by a .loc before. What a kernel's author looks at is the innermost line of his own
-   file, that of the entry's first .loc, and the line that called this function. */
+/* .loc file line column[, function_name label, inlined_at file line column]: the call's place may
+   be inlined itself, by a .loc before. What a kernel's author looks at is the innermost line of his
+   own file, that of the entry's first .loc, and the line that called this function. */
 static void read_loc(sim_front *f) {
     lexer *l = &f->lex;
     uint64_t file, call_file;
@@ -176,9 +173,10 @@ static const sim_opcode *read_opcode(sim_front *f, const lex_token *word) {
     const char *text = sim_take_text(f->arena, word->at, word->size);
     if (!form_read(text, &op)) {
         bool call = word->size >= 4 && !memcmp(word->at, "call", 4);
-        lex_fail(&f->lex, word->line, call ? "%.*s: functions are not known here; inline them"
-                                           : "%.*s: this instruction is not known here",
-                 shown(word), word->at);
+        lex_fail(&f->lex, word->line,
+                 call ? "%.*s: functions are not known here; inline them"
+                      : "%.*s: this instruction is not known here",
+                 lex_shown(word), word->at);
         return NULL;
     }
     f->n_opcodes++;
@@ -194,7 +192,8 @@ static void read_guard(sim_front *f, sim_insn *insn) {
     lex_token word = lex_word(&f->lex, "a predicate");
     insn->guard = word.size ? front_find(f, &word) : SIM_NONE;
     if (word.size && (insn->guard == SIM_NONE || f->reg[insn->guard] != 'p'))
-        lex_fail(&f->lex, word.line, "guard '%.*s' is not a declared predicate", shown(&word), word.at);
+        lex_fail(&f->lex, word.line, "guard '%.*s' is not a declared predicate", lex_shown(&word),
+                 word.at);
 }
 
 static void read_instruction(sim_front *f, sim_insn *insn, const lex_token *word) {
@@ -241,7 +240,7 @@ static const struct {
     const char *word;
     void (*read)(sim_front *f);
 } directives[] = {
-    {".reg", read_registers}, {".loc", read_loc}, {".pragma", skip_statement},
+    {".reg", read_registers}, {".loc", read_loc},      {".pragma", skip_statement},
     {".shared", read_shared}, {".local", read_unused}, {".const", read_unused},
     {".global", read_unused},
 };
@@ -252,7 +251,7 @@ static void read_directive(sim_front *f, const lex_token *word) {
             directives[i].read(f);
             return;
         }
-    lex_fail(&f->lex, word->line, "directive '%.*s' is not known here", shown(word), word->at);
+    lex_fail(&f->lex, word->line, "directive '%.*s' is not known here", lex_shown(word), word->at);
 }
 
 static void read_statement(sim_front *f) {

@@ -6,8 +6,8 @@
 #include "ptx.h"
 
 const sim_form sim_forms[] = {
-#define F(name, op, operands, results, section) {name, SIM_OP_##op, operands, results, false, section},
-#define S(name, op, operands, results, section) {name, SIM_OP_##op, operands, results, true, section},
+#define F(name, op, kinds, results, section) {name, SIM_OP_##op, kinds, results, false, section},
+#define S(name, op, kinds, results, section) {name, SIM_OP_##op, kinds, results, true, section},
 #include "forms.def"
 };
 const int sim_n_forms = sizeof sim_forms / sizeof *sim_forms;
@@ -15,7 +15,8 @@ const int sim_n_forms = sizeof sim_forms / sizeof *sim_forms;
 /* Does the alternative [at, end) of a pattern begin the text as a whole word? Its length, or 0. */
 static size_t match_word(const char *at, const char *end, const char *text) {
     size_t n = (size_t)(end - at);
-    if (n == 6 && !strncmp(at, ".shape", 6) && !strncmp(text, ".m64n", 5)) n = strcspn(text + 1, ".") + 1;
+    if (n == 6 && !strncmp(at, ".shape", 6) && !strncmp(text, ".m64n", 5))
+        n = strcspn(text + 1, ".") + 1;
     else if (strncmp(at, text, n)) return 0;
     return text[n] == '.' || !text[n] ? n : 0;
 }
@@ -99,8 +100,8 @@ static void add_modifier(sim_opcode *op, const char *word, size_t size) {
     }
 }
 
-/* What holds when nothing is said: atomics are of gpu scope and strong, arrivals release, waits acquire,
-   a fence does both (membar is the sc one). */
+/* What holds when nothing is said: atomics are of gpu scope and strong, arrivals release, waits
+   acquire, a fence does both (membar is the sc one). */
 static void add_defaults(sim_opcode *op) {
     uint16_t o = op->form->op;
     bool relaxed = strstr(op->text, ".relaxed");

@@ -57,7 +57,8 @@ static void skip_blanks(lexer *l) {
 static const char *word_end(const lexer *l, const char *at) {
     for (at++; at < l->end; at++) {
         if (letter(*at) || digit(*at) || *at == '.') continue;
-        if (*at != ':' || at + 2 >= l->end || at[1] != ':' || (!letter(at[2]) && !digit(at[2]))) break;
+        if (*at != ':' || at + 2 >= l->end || at[1] != ':' || (!letter(at[2]) && !digit(at[2])))
+            break;
         at++;
     }
     return at;
@@ -76,7 +77,8 @@ static const char *string_end(lexer *l, const char *at) {
     const char *start = at++;
     while (at < l->end && *at != '"' && *at != '\n') at++;
     if (at < l->end && *at == '"') return at + 1;
-    lex_fail(l, l->line, "string without end: %.*s", (int)(at - start > 40 ? 40 : at - start), start);
+    lex_fail(l, l->line, "string without end: %.*s", (int)(at - start > 40 ? 40 : at - start),
+             start);
     return l->end;
 }
 
@@ -110,6 +112,10 @@ void lex_open(lexer *l, const char *name, const char *text, size_t size) {
     lex_next(l);
 }
 
+int lex_shown(const lex_token *token) {
+    return (int)(token->size > 60 ? 60 : token->size);
+}
+
 bool lex_same(const lex_token *token, const char *text) {
     return token->size == strlen(text) && !memcmp(token->at, text, token->size);
 }
@@ -130,7 +136,7 @@ static void fail_expected(lexer *l, const char *quote, const char *what) {
         lex_fail(l, l->token.line, "%s%s%s expected, but the text ends", quote, what, quote);
     else
         lex_fail(l, l->token.line, "%s%s%s expected, not '%.*s'", quote, what, quote,
-                 (int)(l->token.size > 60 ? 60 : l->token.size), l->token.at);
+                 lex_shown(&l->token), l->token.at);
 }
 
 void lex_want(lexer *l, const char *text) {
@@ -218,8 +224,7 @@ lex_value lex_literal(lexer *l) {
     if (lex_take(l, "WARP_SZ")) v.bits = 32;
     else if (token.kind != LEX_NUMBER) fail_expected(l, "", "a number");
     else if (!parse_literal(&token, &v))
-        lex_fail(l, token.line, "'%.*s' is no number of 64 bits",
-                 (int)(token.size > 60 ? 60 : token.size), token.at);
+        lex_fail(l, token.line, "'%.*s' is no number of 64 bits", lex_shown(&token), token.at);
     else lex_next(l);
     if (!v.negative) return v;
     if (v.kind == LEX_INTEGER) v.bits = 0 - v.bits;

@@ -33,6 +33,7 @@ void lex_want(lexer *l, const char *text);
 /* A word, which it goes past; what it should be is for the message. */
 lex_token lex_word(lexer *l, const char *what);
 bool lex_same(const lex_token *token, const char *text);
+int lex_shown(const lex_token *token); /* how much of it a message quotes, for %.*s */
 /* Goes past everything up to `mark` and past it, over nested braces. */
 void lex_skip(lexer *l, const char *mark);
 

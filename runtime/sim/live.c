@@ -12,11 +12,12 @@
 
 /* Time runs in half steps: instruction i reads at 2 i and writes at 2 i + 1, so that a result may
    take the slot of a source. A register keeps its slot from its first to its last moment. What is
-   read before it is written on some way is alive from the start, hence shares with nothing before. */
+   read before it is written on some way is alive from the start, hence shares with nothing before.
+ */
 typedef struct {
     uint32_t first, last;
-    uint32_t shared;      /* index among the registers that live across blocks; NEVER */
-    uint32_t seen;        /* block (1-based) that wrote it last, while blocks are walked */
+    uint32_t shared; /* index among the registers that live across blocks; NEVER */
+    uint32_t seen;   /* block (1-based) that wrote it last, while blocks are walked */
     uint32_t next_first, next_last; /* 1-based chains of those that begin, end at a moment */
     int32_t slot;
     bool pinned;
@@ -45,7 +46,8 @@ static uint32_t named(const sim_insn *insn, bool written, int32_t *out) {
         if ((written ? i < insn->results : keeps || i >= insn->results) && insn->operand[i] >= 0)
             out[n++] = insn->operand[i];
     for (uint32_t i = 0; i < insn->n_list; i++)
-        if ((written ? i < insn->list_results : keeps || i >= insn->list_results) && insn->list[i] >= 0)
+        if ((written ? i < insn->list_results : keeps || i >= insn->list_results) &&
+            insn->list[i] >= 0)
             out[n++] = insn->list[i];
     return n;
 }
@@ -58,7 +60,8 @@ static bool ends_block(const sim_insn *insn) {
 
 static void find_blocks(liveness *v) {
     const sim_front *f = v->f;
-    uint32_t n = f->n_insns, *of = wl_alloc((n + 1) * sizeof *of); /* marks, then block of a leader */
+    uint32_t n = f->n_insns,
+             *of = wl_alloc((n + 1) * sizeof *of); /* marks, then block of a leader */
     of[0] = 1;
     for (uint32_t i = 0; i < n; i++) {
         if (f->insn[i].op == SIM_OP_BRA) of[f->insn[i].target] = 1;
@@ -105,7 +108,8 @@ static void find_shared(liveness *v) {
 static void fill_sets(liveness *v) {
     int32_t regs[MOST_NAMED];
     for (uint32_t b = 0; b < v->n_blocks; b++) {
-        uint64_t *reads = v->reads + (size_t)b * v->words, *writes = v->writes + (size_t)b * v->words;
+        uint64_t *reads = v->reads + (size_t)b * v->words,
+                 *writes = v->writes + (size_t)b * v->words;
         for (uint32_t i = v->blk[b].first; i < v->blk[b].end; i++) {
             const sim_insn *insn = &v->f->insn[i];
             for (uint32_t k = named(insn, false, regs); k--;) {
@@ -152,9 +156,11 @@ static void live_through(liveness *v, const uint32_t *reg_of) {
         const block *blk = &v->blk[b];
         for (uint32_t w = 0; w < v->words; w++) {
             uint64_t in = v->in[(size_t)b * v->words + w], out = out_word(v, blk, w);
-            for (; in; in &= in - 1) alive_at(&v->reg[reg_of[w * 64 + (uint32_t)__builtin_ctzll(in)]], 2 * blk->first);
+            for (; in; in &= in - 1)
+                alive_at(&v->reg[reg_of[w * 64 + (uint32_t)__builtin_ctzll(in)]], 2 * blk->first);
             for (; out; out &= out - 1)
-                alive_at(&v->reg[reg_of[w * 64 + (uint32_t)__builtin_ctzll(out)]], 2 * blk->end - 1);
+                alive_at(&v->reg[reg_of[w * 64 + (uint32_t)__builtin_ctzll(out)]],
+                         2 * blk->end - 1);
         }
     }
 }
@@ -167,14 +173,15 @@ static void find_lives(liveness *v) {
         if (v->reg[r].shared != NEVER) reg_of[v->reg[r].shared] = r;
     for (uint32_t i = 0; i < f->n_insns; i++) {
         for (uint32_t k = named(&f->insn[i], false, regs); k--;) alive_at(&v->reg[regs[k]], 2 * i);
-        for (uint32_t k = named(&f->insn[i], true, regs); k--;) alive_at(&v->reg[regs[k]], 2 * i + 1);
+        for (uint32_t k = named(&f->insn[i], true, regs); k--;)
+            alive_at(&v->reg[regs[k]], 2 * i + 1);
     }
     live_through(v, reg_of);
     free(reg_of);
 }
 
-/* Registers of a wgmma are read and written at any time until its wait: no other may use their slots.
-   Special registers are filled at the start. */
+/* Registers of a wgmma are read and written at any time until its wait: no other may use their
+   slots. Special registers are filled at the start. */
 static void pin(liveness *v) {
     sim_front *f = v->f;
     for (uint32_t i = 0; i < f->n_insns; i++)
@@ -183,13 +190,15 @@ static void pin(liveness *v) {
     for (uint32_t r = 0; r < f->n_regs; r++)
         if (v->reg[r].pinned) v->reg[r].first = 0, v->reg[r].last = 2 * f->n_insns;
     for (int i = 0; i < SIM_SPECIALS; i++)
-        if (f->special[i] != SIM_NONE) v->reg[f->special[i]].first = 0, v->reg[f->special[i]].last = 2 * f->n_insns;
+        if (f->special[i] != SIM_NONE)
+            v->reg[f->special[i]].first = 0, v->reg[f->special[i]].last = 2 * f->n_insns;
 }
 
 /* ---- slots ---- */
 
-/* Slots of one width. 64-bit registers have slots that no 32-bit one ever takes: lanes of a divergent
-   warp may use a slot for different registers, but only if a lane's bytes are the same in both. */
+/* Slots of one width. 64-bit registers have slots that no 32-bit one ever takes: lanes of a
+   divergent warp may use a slot for different registers, but only if a lane's bytes are the same in
+   both. */
 typedef struct {
     int32_t *spare, n_spare, n;
 } pool;
@@ -254,12 +263,14 @@ static void allocate(liveness *v) {
     assign(v, pools);
     for (int i = 0; i < 2; i++) free(pools[i].spare);
     if (pools[0].n + 2 * pools[1].n > MOST_SLOTS) {
-        lex_fail(&f->lex, f->lex.token.line, "the entry keeps more than %d registers at once", MOST_SLOTS);
+        lex_fail(&f->lex, f->lex.token.line, "the entry keeps more than %d registers at once",
+                 MOST_SLOTS);
         return;
     }
     f->program.n_slots = pools[0].n + 2 * pools[1].n;
     for (uint32_t r = 0; r < f->n_regs; r++)
-        if (f->reg[r] == 'l' && v->reg[r].slot >= 0) v->reg[r].slot = pools[0].n + 2 * v->reg[r].slot;
+        if (f->reg[r] == 'l' && v->reg[r].slot >= 0)
+            v->reg[r].slot = pools[0].n + 2 * v->reg[r].slot;
     rename_registers(v);
 }
 
@@ -271,8 +282,8 @@ void live_allocate(sim_front *f) {
     find_shared(&v);
     size_t words = (size_t)v.n_blocks * v.words;
     if (words > MOST_WORDS) {
-        lex_fail(&f->lex, f->lex.token.line, "the entry has too many branches (%u blocks) and registers",
-                 v.n_blocks);
+        lex_fail(&f->lex, f->lex.token.line,
+                 "the entry has too many branches (%u blocks) and registers", v.n_blocks);
     } else {
         v.reads = wl_alloc((words + 1) * 8);
         v.writes = wl_alloc((words + 1) * 8);

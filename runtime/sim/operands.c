@@ -4,126 +4,6 @@
 
 #include "ptx.h"
 
-/* ---- registers and constants ---- */
-
-static const char *const special_names[SIM_SPECIALS] = {
-    "%tid.x", "%tid.y", "%tid.z", "%ntid.x", "%ntid.y", "%ntid.z", "%ctaid.x", "%ctaid.y",
-    "%ctaid.z", "%nctaid.x", "%nctaid.y", "%nctaid.z", "%laneid", "%warpid", "%smid",
-    "%cluster_ctarank", "%cluster_nctarank", "%clusterid.x", "%clusterid.y", "%clusterid.z",
-    "%nclusterid.x", "%nclusterid.y", "%nclusterid.z", "%cluster_ctaid.x", "%cluster_ctaid.y",
-    "%cluster_ctaid.z", "%cluster_nctaid.x", "%cluster_nctaid.y", "%cluster_nctaid.z", "%nwarpid",
-    "%nsmid", "%lanemask_eq", "%lanemask_le", "%lanemask_lt", "%lanemask_ge", "%lanemask_gt",
-    "%dynamic_smem_size", "%total_smem_size",
-};
-
-static int32_t special(sim_front *f, int which) {
-    if (f->special[which] == SIM_NONE) f->special[which] = front_registers(f, 'i', 1);
-    return f->special[which];
-}
-
-static int32_t constant(sim_front *f, uint64_t bits, bool wide) {
-    uint32_t hash = (uint32_t)((bits ^ bits >> 29) * 0x9e3779b97f4a7c15u >> 56);
-    for (uint32_t i = f->constant_bucket[hash]; i; i = f->constant[i - 1].next)
-        if (f->constant[i - 1].bits == bits && f->constant[i - 1].wide == wide)
-            return ~(int32_t)f->constant[i - 1].slot;
-    sim_constant *c = SIM_PUSH(f->constant, f->n_constants, f->constant_room);
-    *c = (sim_constant){bits, f->constant_bucket[hash], f->constant_slots, wide};
-    f->constant_bucket[hash] = f->n_constants;
-    f->constant_slots += wide ? 2 : 1;
-    return ~(int32_t)c->slot;
-}
-
-/* `%r12` is declared as itself or by `%r<100>`; the innermost declaration counts. */
-int32_t front_find(const sim_front *f, const lex_token *word) {
-    const sim_name *whole = names_find(&f->names, word->at, word->size, false);
-    size_t size = word->size;
-    while (size && word->at[size - 1] >= '0' && word->at[size - 1] <= '9') size--;
-    size_t digits = word->size - size;
-    const sim_name *prefix = NULL;
-    if (digits && digits < 8 && (digits == 1 || word->at[size] != '0'))
-        prefix = names_find(&f->names, word->at, size, true);
-    if (prefix && (!whole || prefix->scope > whole->scope)) {
-        uint32_t number = 0;
-        for (size_t i = size; i < word->size; i++) number = number * 10 + (uint32_t)(word->at[i] - '0');
-        if (number < prefix->count) return (int32_t)(prefix->value + number);
-    }
-    return whole && whole->kind == NAME_REGISTER ? (int32_t)whole->value : SIM_NONE;
-}
-
-static const char *kind_name(char kind) {
-    return kind == 'l'   ? "a 64-bit register"
-           : kind == 'h' ? "a 16-bit register"
-           : kind == 'p' ? "a predicate"
-                         : "a 32-bit register";
-}
-
-static char base_kind(char kind) {
-    return kind == 'f' ? 'i' : kind;
-}
-
-static int shown(const lex_token *word) {
-    return (int)(word->size > 60 ? 60 : word->size);
-}
-
-static int32_t special_find(sim_front *f, const lex_token *word) {
-    for (int i = 0; *word->at == '%' && i < SIM_SPECIALS; i++)
-        if (special_names[i] && lex_same(word, special_names[i])) return special(f, i);
-    return SIM_NONE;
-}
-
-/* A register whose name was read; `*kind` 0 takes any, else it must be of that kind. */
-static int32_t read_register(sim_front *f, const lex_token *word, char *kind) {
-    int32_t reg = front_find(f, word);
-    if (reg == SIM_NONE) reg = special_find(f, word);
-    if (reg == SIM_NONE) {
-        lex_fail(&f->lex, word->line, "%s: '%.*s' is not declared", f->op->text, shown(word), word->at);
-        return SIM_NONE;
-    }
-    char is = f->reg[reg], want = base_kind(*kind);
-    bool fits = !want || is == want || (want == 'e' && (is == 'i' || is == 'h'));
-    if (!fits)
-        lex_fail(&f->lex, word->line, "%s: '%.*s' is %s, not %s", f->op->text, shown(word), word->at,
-                 kind_name(is), kind_name(want));
-    *kind = is;
-    return reg;
-}
-
-static uint32_t float_bits(double x) {
-    float value = (float)x;
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-static double double_of(uint64_t bits) {
-    double x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-/* A negative integer has its upper bits set. */
-static bool integer_fits(const lex_value *v, int bits) {
-    if (bits == 64) return true;
-    return v->negative ? -v->bits <= 1ull << (bits - 1) : v->bits >> bits == 0;
-}
-
-static int32_t read_literal(sim_front *f, char *kind) {
-    lex_token token = f->lex.token;
-    lex_value v = lex_literal(&f->lex);
-    char want = *kind == 'e' ? 'i' : *kind;
-    *kind = base_kind(want);
-    bool integer = v.kind == LEX_INTEGER;
-    if (want == 'p' && integer) return constant(f, v.bits ? ~0u : 0, false);
-    if (want == 'h' && integer && integer_fits(&v, 16)) return constant(f, v.bits & 0xffff, false);
-    if (want == 'i' && integer && integer_fits(&v, 32)) return constant(f, (uint32_t)v.bits, false);
-    if ((want == 'i' || want == 'f') && v.kind == LEX_FLOAT) return constant(f, v.bits, false);
-    if (want == 'f' && v.kind == LEX_DOUBLE) return constant(f, float_bits(double_of(v.bits)), false);
-    if (want == 'l' && v.kind != LEX_FLOAT) return constant(f, v.bits, true);
-    lex_fail(&f->lex, token.line, "%s: the literal at '%.*s' does not fit %s", f->op->text,
-             shown(&token), token.at, want == 'f' ? "a float" : kind_name(want));
-    return SIM_NONE;
-}
-
 /* ---- addresses ---- */
 
 static int64_t read_offset(sim_front *f) {
@@ -150,7 +30,7 @@ static place read_place(sim_front *f) {
     place at = {.operand = SIM_NONE, .kind = 0};
     if (lex_is_literal(&f->lex)) {
         at.kind = 'l';
-        at.operand = read_literal(f, &at.kind);
+        at.operand = front_literal(f, &at.kind);
         return at;
     }
     lex_token word = lex_word(&f->lex, "a register or a variable");
@@ -158,34 +38,42 @@ static place read_place(sim_front *f) {
     if (name && name->kind == NAME_PARAM) {
         at = (place){SIM_NONE, 'l', true, 0, (int64_t)(SIM_PARAM_BASE + name->value)};
     } else if (name && name->kind == NAME_SHARED) {
-        at = (place){special(f, SIM_SHARED_BASE), 'i', false, name->value + 1, 0};
+        at = (place){front_special(f, SIM_SHARED_BASE), 'i', false, name->value + 1, 0};
     } else if (name && name->kind == NAME_GLOBAL) {
         lex_fail(&f->lex, word.line,
                  "%s: '%.*s' is a .global, .const or .local variable; only parameters and .shared "
                  "variables have addresses here",
-                 f->op->text, shown(&word), word.at);
+                 f->op->text, lex_shown(&word), word.at);
     } else if (word.size) {
-        at.operand = read_register(f, &word, &at.kind);
+        at.operand = front_register(f, &word, &at.kind);
     }
     at.offset += read_offset(f);
     return at;
 }
 
 static sim_insn before(const sim_front *f, const sim_insn *insn, uint16_t op) {
-    return (sim_insn){.form = insn->form, .op = op, .guard = insn->guard, .negated = insn->negated,
-                      .results = 1, .operands = 2, .opcode = f->op->text, .ptx_line = f->line,
-                      .source_line = f->source_line, .caller_line = f->caller_line};
+    return (sim_insn){.form = insn->form,
+                      .op = op,
+                      .guard = insn->guard,
+                      .negated = insn->negated,
+                      .results = 1,
+                      .operands = 2,
+                      .opcode = f->op->text,
+                      .ptx_line = f->line,
+                      .source_line = f->source_line,
+                      .caller_line = f->caller_line};
 }
 
 /* The place as one operand: an instruction before this one computes what is no register. */
 static int32_t as_operand(sim_front *f, const sim_insn *insn, place *at, char kind) {
-    if (at->param) return constant(f, (uint64_t)at->offset, true);
+    if (at->param) return front_constant(f, (uint64_t)at->offset, true);
     if (!at->variable && !at->offset) return at->operand;
     bool wide = kind == 'l';
     if (!at->variable) wide = at->kind == 'l';
-    sim_insn sum = before(f, insn, at->variable ? wide ? SIM_OP_SHARED_ADDRESS_64 : SIM_OP_SHARED_ADDRESS_32
-                                   : wide       ? SIM_OP_ADD_64
-                                                : SIM_OP_ADD_32);
+    sim_insn sum = before(f, insn,
+                          at->variable ? wide ? SIM_OP_SHARED_ADDRESS_64 : SIM_OP_SHARED_ADDRESS_32
+                          : wide       ? SIM_OP_ADD_64
+                                       : SIM_OP_ADD_32);
     sum.operand[0] = front_registers(f, wide ? 'l' : 'i', 1);
     sum.operand[1] = at->operand;
     sum.kind[0] = wide ? 'l' : 'i';
@@ -196,7 +84,8 @@ static int32_t as_operand(sim_front *f, const sim_insn *insn, place *at, char ki
     } else {
         sum.operands = 3;
         sum.kind[2] = at->kind;
-        sum.operand[2] = constant(f, wide ? (uint64_t)at->offset : (uint32_t)at->offset, wide);
+        sum.operand[2] =
+            front_constant(f, wide ? (uint64_t)at->offset : (uint32_t)at->offset, wide);
     }
     front_emit(f, &sum);
     at->kind = sum.kind[0];
@@ -208,8 +97,8 @@ static int32_t read_address(sim_front *f, sim_insn *insn, bool first, char *kind
     int line = f->lex.token.line;
     place at = read_place(f);
     if (at.kind != 'l' && (at.kind != 'i' || *kind == 'g') && !f->lex.status && !at.variable)
-        lex_fail(&f->lex, line, "%s: the address is in %s, not in %s", f->op->text, kind_name(at.kind),
-                 kind_name('l'));
+        lex_fail(&f->lex, line, "%s: the address is in %s, not in %s", f->op->text,
+                 front_kind(at.kind), front_kind('l'));
     bool wide = *kind == 'g' && at.variable;
     if (!first || wide || (at.param && insn->op != SIM_OP_LD_PARAM)) {
         int32_t operand = as_operand(f, insn, &at, wide ? 'l' : at.kind);
@@ -229,11 +118,11 @@ static void read_braces(sim_front *f, char *kind, uint32_t count, int32_t *out) 
     for (uint32_t i = 0; i < count; i++) {
         if (i) lex_want(&f->lex, ",");
         if (lex_is_literal(&f->lex)) {
-            out[i] = read_literal(f, kind);
+            out[i] = front_literal(f, kind);
             continue;
         }
         lex_token word = lex_word(&f->lex, "a register");
-        out[i] = word.size ? read_register(f, &word, kind) : SIM_NONE;
+        out[i] = word.size ? front_register(f, &word, kind) : SIM_NONE;
     }
     lex_want(&f->lex, "}");
 }
@@ -263,15 +152,16 @@ static void read_values(sim_front *f, sim_insn *insn, bool results) {
     if (op->vector && (n > 1 || lex_is(&f->lex, "{"))) {
         read_braces(f, &kind, n, list);
     } else if (literal) {
-        list[0] = read_literal(f, &kind);
+        list[0] = front_literal(f, &kind);
     } else {
         lex_token word = lex_word(&f->lex, "a register");
-        if (word.size) list[0] = read_register(f, &word, &kind);
+        if (word.size) list[0] = front_register(f, &word, &kind);
     }
     int bytes = kind == 'l' ? 8 : kind == 'h' ? 2 : 4;
     bool exact = real || matrix || insn->op == SIM_OP_RED_GLOBAL || insn->op == SIM_OP_RED_SHARED;
     if (!f->lex.status && (kind == 'p' || bytes < width || (exact && bytes != width)))
-        lex_fail(&f->lex, f->line, "%s: %s does not hold %d bytes", op->text, kind_name(kind), width);
+        lex_fail(&f->lex, f->line, "%s: %s does not hold %d bytes", op->text, front_kind(kind),
+                 width);
     if (results) results_are_registers(f, list, n);
     insn->register_bytes = (uint8_t)bytes;
     insn->list_results = (uint16_t)(results ? n : 0);
@@ -290,29 +180,31 @@ static int32_t read_map(sim_front *f, sim_insn *insn, bool first, char *kind) {
 /* ---- single operands ---- */
 
 static int32_t read_value(sim_front *f, const sim_insn *insn, char *kind) {
-    if (lex_is_literal(&f->lex)) return read_literal(f, kind);
+    if (lex_is_literal(&f->lex)) return front_literal(f, kind);
     lex_token word = f->lex.token;
-    const sim_name *name = word.kind == LEX_WORD ? names_find(&f->names, word.at, word.size, false) : NULL;
+    const sim_name *name =
+        word.kind == LEX_WORD ? names_find(&f->names, word.at, word.size, false) : NULL;
     if (name && name->kind >= NAME_PARAM && (*kind == 'l' || *kind == 'i')) {
         place at = read_place(f);
         char want = *kind;
         int32_t operand = as_operand(f, insn, &at, want);
         if (at.param && want == 'i')
             lex_fail(&f->lex, word.line, "%s: the address of '%.*s' needs a 64-bit register",
-                     f->op->text, shown(&word), word.at);
+                     f->op->text, lex_shown(&word), word.at);
         return operand;
     }
     word = lex_word(&f->lex, "a register");
-    return word.size ? read_register(f, &word, kind) : SIM_NONE;
+    return word.size ? front_register(f, &word, kind) : SIM_NONE;
 }
 
 static int32_t read_result(sim_front *f, char *kind, bool sink) {
     lex_token word = lex_word(&f->lex, "a register");
     if (!word.size || (sink && lex_same(&word, "_"))) return SIM_NONE;
-    int32_t reg = read_register(f, &word, kind);
+    int32_t reg = front_register(f, &word, kind);
     for (int i = 0; i < SIM_SPECIALS; i++)
         if (reg >= 0 && reg == f->special[i])
-            lex_fail(&f->lex, word.line, "%s: '%.*s' is read-only", f->op->text, shown(&word), word.at);
+            lex_fail(&f->lex, word.line, "%s: '%.*s' is read-only", f->op->text, lex_shown(&word),
+                     word.at);
     return reg;
 }
 
@@ -334,12 +226,15 @@ static const struct {
     const char *name;
     uint16_t op;
 } clocks[] = {
-    {"%clock", SIM_OP_CLOCK_32}, {"%clock64", SIM_OP_CLOCK_64}, {"%globaltimer", SIM_OP_GLOBALTIMER},
+    {"%clock", SIM_OP_CLOCK_32},
+    {"%clock64", SIM_OP_CLOCK_64},
+    {"%globaltimer", SIM_OP_GLOBALTIMER},
 };
 
 static bool read_clock(sim_front *f, sim_insn *insn, char kind) {
     for (size_t i = 0; i < sizeof clocks / sizeof *clocks; i++) {
-        if (!lex_is(&f->lex, clocks[i].name) || (kind == 'i') != (clocks[i].op == SIM_OP_CLOCK_32)) continue;
+        if (!lex_is(&f->lex, clocks[i].name) || (kind == 'i') != (clocks[i].op == SIM_OP_CLOCK_32))
+            continue;
         lex_next(&f->lex);
         insn->op = clocks[i].op;
         insn->operands = 1;
@@ -359,10 +254,11 @@ static void read_pack(sim_front *f, sim_insn *insn, char kind, bool unpack) {
         if (any) small = any;
     } while (n < 4 && lex_take(&f->lex, ","));
     lex_want(&f->lex, "}");
-    bool fits = kind == 'i' ? small == 'h' && n == 2 : kind == 'l' && small == (n == 2 ? 'i' : 'h') && n != 3;
+    bool fits = kind == 'i' ? small == 'h' && n == 2
+                            : kind == 'l' && small == (n == 2 ? 'i' : 'h') && n != 3;
     if (!fits || n == 1) {
         lex_fail(&f->lex, f->line, "%s: the registers in braces do not make up %s", f->op->text,
-                 kind_name(kind));
+                 front_kind(kind));
         return;
     }
     int32_t whole = insn->operand[0];
@@ -371,7 +267,9 @@ static void read_pack(sim_front *f, sim_insn *insn, char kind, bool unpack) {
         char all = kind;
         whole = read_value(f, insn, &all);
     }
-    insn->op = (uint16_t)((unpack ? SIM_OP_UNPACK_2X16 : SIM_OP_PACK_2X16) + (kind == 'i' ? 0 : n == 2 ? 1 : 2));
+    insn->op = (uint16_t)((unpack ? SIM_OP_UNPACK_2X16 : SIM_OP_PACK_2X16) + (kind == 'i' ? 0
+                                                                              : n == 2    ? 1
+                                                                                          : 2));
     insn->results = (uint8_t)(unpack ? n : 1);
     insn->operands = (uint8_t)(n + 1);
     memcpy(insn->operand + !unpack, part, (size_t)n * sizeof *part);
@@ -397,7 +295,8 @@ static void read_mov(sim_front *f, sim_insn *insn) {
         return;
     }
     lex_token word = f->lex.token;
-    const sim_name *name = word.kind == LEX_WORD ? names_find(&f->names, word.at, word.size, false) : NULL;
+    const sim_name *name =
+        word.kind == LEX_WORD ? names_find(&f->names, word.at, word.size, false) : NULL;
     if (name && name->kind == NAME_SHARED && kind != 'h') {
         place at = read_place(f);
         insn->op = kind == 'l' ? SIM_OP_SHARED_ADDRESS_64 : SIM_OP_SHARED_ADDRESS_32;
@@ -461,7 +360,8 @@ static void read_wgmma(sim_front *f, sim_insn *insn) {
 static void read_mma(sim_front *f, sim_insn *insn) {
     const sim_mma *m = &f->op->mma;
     insn->mma = *m;
-    uint32_t bytes = m->a_type <= SIM_BF16 ? 2 : 1, a = m->k * bytes / 8, d = m->d_type == SIM_F32 ? 4 : 2;
+    uint32_t bytes = m->a_type <= SIM_BF16 ? 2 : 1, a = m->k * bytes / 8,
+             d = m->d_type == SIM_F32 ? 4 : 2;
     uint32_t count[4] = {d, a, a / 2, d}, n = 2 * d + a + a / 2;
     int32_t *list = take_list(f, insn, n);
     char kind = 'i';
@@ -494,11 +394,11 @@ static bool present(sim_front *f, const wanted *w, bool first) {
 }
 
 static char kind_of(char letter) {
-    return letter == 'q' || letter == '!' ? 'p'
-           : letter == 'S'                ? 'i'
+    return letter == 'q' || letter == '!'                    ? 'p'
+           : letter == 'S'                                   ? 'i'
            : letter == 's' || letter == 'c' || letter == 't' ? 'l'
-           : letter == 'm'                ? 'h'
-                                          : letter;
+           : letter == 'm'                                   ? 'h'
+                                                             : letter;
 }
 
 static int32_t read_operand(sim_front *f, sim_insn *insn, const wanted *w, char *kind) {
@@ -541,7 +441,7 @@ static void read_letters(sim_front *f, sim_insn *insn) {
         if (address) keep_offset = false;
         char kind = kind_of(w.letter);
         insn->operand[n] = there ? read_operand(f, insn, &w, &kind) : SIM_NONE;
-        insn->kind[n++] = base_kind(kind);
+        insn->kind[n++] = front_base(kind);
         if (there) first = false;
     }
     insn->operands = (uint8_t)n;

@@ -6,10 +6,12 @@
 #include "sim.h"
 
 /* A slot is one register of a warp: 32 lanes of 32 bits. A 64-bit register takes two neighbouring
-   slots, seen as 32 lanes of 64 bits. A predicate is a slot of 0 or ~0. A 16-bit register is a slot
-   whose upper halves are 0. An operand < 0 is a constant: ~operand is a slot of the constant pool
-   (the same value in every lane). Slots are reused: lifetimes by liveness, so a result may share its
-   slot with a source of the same instruction; registers named by a wgmma keep theirs (pinned). */
+   slots, seen as 32 lanes of 64 bits; no 32-bit register ever takes one of those. A predicate is a
+   slot of 0 or ~0. A 16-bit register is a slot whose upper halves are 0. An operand < 0 is a
+   constant: ~operand is a slot of the constant pool (the same value in every lane). Slots are
+   reused: lifetimes by liveness, so a result may share its slot with a source of the same
+   instruction; registers named by a wgmma keep theirs (pinned). What is read before it is written on some way to it shares its
+   slot with nothing before: an unwritten lane of a slot is an unwritten register. */
 #define SIM_LANES 32
 #define SIM_NONE INT32_MIN /* no operand, no guard, `_` */
 
@@ -46,7 +48,9 @@ typedef enum {
     SIM_TYPE_NONE, SIM_TYPE_B, SIM_TYPE_U, SIM_TYPE_S, SIM_TYPE_F32, SIM_TYPE_F64,
     SIM_TYPE_F16, SIM_TYPE_BF16, SIM_TYPE_F16X2, SIM_TYPE_BF16X2
 } sim_type;
-typedef enum { SIM_ROUND_NONE, SIM_ROUND_NEAREST, SIM_ROUND_ZERO, SIM_ROUND_DOWN, SIM_ROUND_UP } sim_round;
+typedef enum {
+    SIM_ROUND_NONE, SIM_ROUND_NEAREST, SIM_ROUND_ZERO, SIM_ROUND_DOWN, SIM_ROUND_UP
+} sim_round;
 
 /* wgmma.mma_async and mma.sync. Lists in the instruction: d registers, then a registers (if in
    registers), then b registers (mma.sync only), then c registers (mma.sync only). */
@@ -66,16 +70,16 @@ typedef struct {
     int32_t operand[8];    /* results first */
     char kind[8];          /* of operand[]: i, l, h, p (forms.def); a list's: see register_bytes */
     int64_t immediate;     /* offset of the first address; else as the op says */
-    const int32_t *list;   /* registers beyond operand[]: vectors, coordinates, wgmma; `_`: SIM_NONE */
+    const int32_t *list;   /* registers beyond operand[]: vectors, coordinates, matrices */
     uint16_t n_list;
     uint16_t list_results; /* how many of the list, from the first, are results */
     uint8_t register_bytes; /* of a register in the list: 2, 4, 8 */
-    uint8_t width;         /* bytes of one element of a load, store, atomic or reduction; of cp.async */
+    uint8_t width;         /* bytes of an element: load, store, atomic, reduction; of cp.async */
     uint8_t type, reduction, rounding; /* sim_type, sim_reduction, sim_round */
     uint32_t target;       /* of a branch: index of an instruction */
     uint32_t flags;        /* SIM_FLAG_… */
     int32_t ptx_line;
-    int32_t source_line; /* the innermost line, by .loc, of the file that holds the entry; 0: unknown */
+    int32_t source_line; /* the innermost line, by .loc, of the entry's file; 0: unknown */
     int32_t caller_line; /* where that function was called, when it is inlined; 0 */
     const char *opcode;    /* as written, without operands */
     sim_mma mma;
@@ -110,12 +114,12 @@ enum {
     SIM_CLUSTER_NCTAID_X, SIM_CLUSTER_NCTAID_Y, SIM_CLUSTER_NCTAID_Z,
     SIM_NWARPID, SIM_NSMID, SIM_LANEMASK_EQ, SIM_LANEMASK_LE, SIM_LANEMASK_LT, SIM_LANEMASK_GE,
     SIM_LANEMASK_GT, SIM_DYNAMIC_SMEM_SIZE, SIM_TOTAL_SMEM_SIZE,
-    SIM_SHARED_BASE, /* address of the block's shared memory: addresses of variables are this + offset */
+    SIM_SHARED_BASE, /* address of the block's shared memory: variables are at this + offset */
     SIM_SPECIALS
 };
 
-/* The address of the parameter block, as generic address; parameter i is at this + its offset: what an
-   address of ld.param without a register has in its immediate. */
+/* The address of the parameter block, as generic address; parameter i is at this + its offset. An
+   address of ld.param without a register is in the immediate. */
 #define SIM_PARAM_BASE 0x7000000000000000u
 /* Shared addresses of a block begin here (0 faults); bits 24.. hold its rank in the cluster. */
 #define SIM_SHARED_START 1024u

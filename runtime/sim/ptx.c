@@ -14,10 +14,6 @@ struct sim_module {
     uint32_t n, room;
 };
 
-static int shown(const lex_token *word) {
-    return (int)(word->size > 60 ? 60 : word->size);
-}
-
 /* ---- an entry's head ---- */
 
 static void read_params(sim_front *f) {
@@ -29,7 +25,7 @@ static void read_params(sim_front *f) {
         sim_declaration d = declaration_read(l);
         at = (at + d.align - 1) & ~(d.align - 1);
         if (!l->status && !names_add(&f->names, &d.word, NAME_PARAM, at))
-            lex_fail(l, d.word.line, "'%.*s' is declared twice", shown(&d.word), d.word.at);
+            lex_fail(l, d.word.line, "'%.*s' is declared twice", lex_shown(&d.word), d.word.at);
         if (at > MOST_PARAMS || d.size > MOST_PARAMS - at)
             lex_fail(l, d.word.line, "the parameters take more than %d bytes", MOST_PARAMS);
         *SIM_PUSH(offset, n, room) = at;
@@ -40,8 +36,10 @@ static void read_params(sim_front *f) {
     f->program.n_params = (int)n;
     f->program.params_size = at;
     if (n) {
-        f->program.param_offset = memcpy(sim_take(f->arena, n * sizeof *offset), offset, n * sizeof *offset);
-        f->program.param_size = memcpy(sim_take(f->arena, n * sizeof *size), size, n * sizeof *size);
+        f->program.param_offset =
+            memcpy(sim_take(f->arena, n * sizeof *offset), offset, n * sizeof *offset);
+        f->program.param_size =
+            memcpy(sim_take(f->arena, n * sizeof *size), size, n * sizeof *size);
     }
     free(offset);
     free(size);
@@ -63,7 +61,9 @@ static void read_performance(sim_front *f, const lex_token *word) {
         bool required = word->at[1] == 'r';
         read_three(l, three, "a number of threads");
         uint64_t threads = (uint64_t)three[0] * three[1] * three[2];
-        if (threads > 1024) lex_fail(l, word->line, "%.*s: a block has at most 1024 threads", shown(word), word->at);
+        if (threads > 1024)
+            lex_fail(l, word->line, "%.*s: a block has at most 1024 threads", lex_shown(word),
+                     word->at);
         p->max_threads = (uint32_t)threads;
         if (required) memcpy(p->required, three, sizeof three);
     } else if (lex_same(word, ".reqnctapercluster")) {
@@ -77,7 +77,7 @@ static void read_performance(sim_front *f, const lex_token *word) {
     } else if (lex_same(word, ".pragma")) {
         lex_skip(l, ";");
     } else if (!lex_same(word, ".explicitcluster") && !lex_same(word, ".blocksareclusters")) {
-        lex_fail(l, word->line, "directive '%.*s' is not known here", shown(word), word->at);
+        lex_fail(l, word->line, "directive '%.*s' is not known here", lex_shown(word), word->at);
     }
 }
 
@@ -101,8 +101,12 @@ static void open_entry(sim_front *f) {
 static void end_with_exit(sim_front *f) {
     sim_opcode op;
     form_read("ret", &op);
-    sim_insn insn = {.form = (uint16_t)(op.form - sim_forms), .op = SIM_OP_EXIT, .guard = SIM_NONE,
-                     .opcode = "ret", .ptx_line = f->lex.token.line, .source_line = f->source_line};
+    sim_insn insn = {.form = (uint16_t)(op.form - sim_forms),
+                     .op = SIM_OP_EXIT,
+                     .guard = SIM_NONE,
+                     .opcode = "ret",
+                     .ptx_line = f->lex.token.line,
+                     .source_line = f->source_line};
     front_emit(f, &insn);
 }
 
@@ -128,7 +132,8 @@ static void place_variables(sim_front *f) {
             if (v->dynamic) continue;
             f->shared_size = v->offset + v->size;
             if (f->shared_size > MOST_SHARED) {
-                lex_fail(&f->lex, f->insn[i].ptx_line, "the .shared variables take more than %d bytes", MOST_SHARED);
+                lex_fail(&f->lex, f->insn[i].ptx_line,
+                         "the .shared variables take more than %d bytes", MOST_SHARED);
                 return;
             }
         }
@@ -178,7 +183,7 @@ static void read_entry(sim_front *f, sim_module *m) {
     lex_token name = lex_word(l, "the name of the entry");
     f->program.name = sim_take_text(f->arena, name.at, name.size);
     if (name.size && !names_add(&f->names, &name, NAME_GLOBAL, 0))
-        lex_fail(l, name.line, "entry '%.*s' is declared twice", shown(&name), name.at);
+        lex_fail(l, name.line, "entry '%.*s' is declared twice", lex_shown(&name), name.at);
     names_enter(&f->names);
     if (lex_take(l, "(")) read_params(f);
     while (l->token.kind == LEX_WORD) {
@@ -203,16 +208,18 @@ static void skip_function(lexer *l) {
     lex_skip(l, "}");
 }
 
-/* .section NAME { … }; .file N "NAME", …; .version, .target: words and numbers up to a directive. */
+/* .section NAME { … }; .file N "NAME", …; .version, .target: words and numbers up to a directive.
+ */
 static void skip_words(lexer *l) {
     if (lex_take(l, "{")) lex_skip(l, "}");
-    while (l->token.kind != LEX_END && !(l->token.kind == LEX_WORD && *l->token.at == '.')) lex_next(l);
+    while (l->token.kind != LEX_END && !(l->token.kind == LEX_WORD && *l->token.at == '.'))
+        lex_next(l);
 }
 
 static void read_global(sim_front *f) {
     sim_declaration d = declaration_read(&f->lex);
     if (d.word.size && !names_add(&f->names, &d.word, NAME_GLOBAL, 0))
-        lex_fail(&f->lex, d.word.line, "'%.*s' is declared twice", shown(&d.word), d.word.at);
+        lex_fail(&f->lex, d.word.line, "'%.*s' is declared twice", lex_shown(&d.word), d.word.at);
     lex_skip(&f->lex, ";");
 }
 
@@ -224,12 +231,13 @@ static void read_top(sim_front *f, sim_module *m, const lex_token *word, bool ex
     else if (lex_same(word, ".global") || lex_same(word, ".const")) read_global(f);
     else if (lex_same(word, ".pragma") || lex_same(word, ".alias")) lex_skip(l, ";");
     else if (lex_same(word, ".address_size")) {
-        if (lex_count(l, 64, ".address_size") != 64) lex_fail(l, word->line, "only .address_size 64 is known here");
+        if (lex_count(l, 64, ".address_size") != 64)
+            lex_fail(l, word->line, "only .address_size 64 is known here");
     } else if (lex_same(word, ".section")) {
         lex_word(l, "the name of a section");
         skip_words(l);
     } else if (lex_same(word, ".target") || lex_same(word, ".file")) skip_words(l);
-    else lex_fail(l, word->line, "directive '%.*s' is not known here", shown(word), word->at);
+    else lex_fail(l, word->line, "directive '%.*s' is not known here", lex_shown(word), word->at);
 }
 
 static void read_module(sim_front *f, sim_module *m) {
@@ -239,8 +247,8 @@ static void read_module(sim_front *f, sim_module *m) {
     while (l->token.kind != LEX_END) {
         lex_token word = lex_word(l, "a directive");
         bool external = false;
-        while (lex_same(&word, ".visible") || lex_same(&word, ".extern") || lex_same(&word, ".weak") ||
-               lex_same(&word, ".common")) {
+        while (lex_same(&word, ".visible") || lex_same(&word, ".extern") ||
+               lex_same(&word, ".weak") || lex_same(&word, ".common")) {
             external |= word.at[1] == 'e';
             word = lex_word(l, "a directive");
         }
@@ -309,7 +317,8 @@ int sim_program_size(const sim_program *program) {
     return program->n_insns;
 }
 
-const char *sim_program_opcode(const sim_program *program, int i, int *ptx_line, bool *synchronises) {
+const char *sim_program_opcode(const sim_program *program, int i, int *ptx_line,
+                               bool *synchronises) {
     const sim_insn *insn = &program->insn[i];
     *ptx_line = insn->ptx_line;
     *synchronises = sim_forms[insn->form].synchronises;

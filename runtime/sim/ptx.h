@@ -32,12 +32,12 @@ bool form_read(const char *text, sim_opcode *out);
 /* ---- names (names.c) ---- */
 
 typedef enum {
-    NAME_REGISTER, /* value: its number */
+    NAME_REGISTER,  /* value: its number */
     NAME_REGISTERS, /* prefix; value: number of the first, count */
-    NAME_LABEL,    /* value: instruction */
-    NAME_PARAM,    /* value: offset */
-    NAME_SHARED,   /* value: index of the variable */
-    NAME_GLOBAL    /* known to be there, but not usable */
+    NAME_LABEL,     /* value: instruction */
+    NAME_PARAM,     /* value: offset */
+    NAME_SHARED,    /* value: index of the variable */
+    NAME_GLOBAL     /* known to be there, but not usable */
 } name_kind;
 typedef struct {
     const char *text;
@@ -58,7 +58,8 @@ void names_leave(sim_names *t);
 sim_name *names_add(sim_names *t, const lex_token *word, name_kind kind, uint32_t value);
 const sim_name *names_find(const sim_names *t, const char *text, size_t size, bool prefix);
 
-/* ---- an entry while it is read: registers are virtual (body.c, operands.c), then slots (live.c) ---- */
+/* ---- an entry while it is read: registers are virtual (body.c, operands.c), then slots (live.c)
+ * ---- */
 
 typedef struct {
     const char *text; /* of the label */
@@ -105,7 +106,7 @@ typedef struct {
     sim_variable *variable;
     uint32_t n_variables, variable_room;
     uint32_t shared_size, shared_align, entry;
-    sim_place *place;      /* hash table of .loc */
+    sim_place *place; /* hash table of .loc */
     uint32_t n_places, place_room;
     uint64_t own_file;
     int32_t source_line, caller_line;
@@ -115,19 +116,27 @@ typedef struct {
 #define SIM_MOST_REGS (1u << 20)
 
 /* One more element; arrays double. */
-#define SIM_PUSH(array, n, room) \
-    ((n) < (room) ? &(array)[(n)++] \
-                  : ((array) = wl_grow((array), ((room) = (room) ? 2 * (room) : 64) * sizeof *(array)), \
-                     &(array)[(n)++]))
+#define SIM_PUSH(array, n, room)                                                                   \
+    ((n) < (room)                                                                                  \
+         ? &(array)[(n)++]                                                                         \
+         : ((array) = wl_grow((array), ((room) = (room) ? 2 * (room) : 64) * sizeof *(array)),     \
+            &(array)[(n)++]))
 
 /* `count` new virtual registers; the first one's number (body.c). */
 int32_t front_registers(sim_front *f, char kind, uint32_t count);
 void front_emit(sim_front *f, const sim_insn *insn);
 void body_read(sim_front *f); /* after `{`, to the closing one */
 
-/* The register of that name, or SIM_NONE (operands.c). */
+/* Registers and literals (values.c). front_find: the register of that name, or SIM_NONE. The others
+   fail for f->op; `*kind` is the letter that a form asks for (0: any), then what it is. */
 int32_t front_find(const sim_front *f, const lex_token *word);
-/* The operands of f->op, whose guard is set. */
+int32_t front_register(sim_front *f, const lex_token *word, char *kind);
+int32_t front_literal(sim_front *f, char *kind);
+int32_t front_special(sim_front *f, int which);
+int32_t front_constant(sim_front *f, uint64_t bits, bool wide);
+const char *front_kind(char kind); /* in words */
+char front_base(char kind);        /* i for f */
+/* The operands of f->op, whose guard is set (operands.c). */
 void operands_read(sim_front *f, sim_insn *insn);
 
 /* After .shared; .param; .global or .const: a variable and its `;` (variables.c). */

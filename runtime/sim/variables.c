@@ -11,10 +11,10 @@ static const struct {
     uint8_t bytes;
     char kind;
 } types[] = {
-    {".b8", 1, 0}, {".u8", 1, 0}, {".s8", 1, 0}, {".b16", 2, 'h'}, {".u16", 2, 'h'}, {".s16", 2, 'h'},
-    {".f16", 2, 'h'}, {".bf16", 2, 'h'}, {".b32", 4, 'i'}, {".u32", 4, 'i'}, {".s32", 4, 'i'},
-    {".f32", 4, 'i'}, {".f16x2", 4, 'i'}, {".bf16x2", 4, 'i'}, {".b64", 8, 'l'}, {".u64", 8, 'l'},
-    {".s64", 8, 'l'}, {".f64", 8, 'l'}, {".pred", 0, 'p'},
+    {".b8", 1, 0},    {".u8", 1, 0},    {".s8", 1, 0},      {".b16", 2, 'h'},    {".u16", 2, 'h'},
+    {".s16", 2, 'h'}, {".f16", 2, 'h'}, {".bf16", 2, 'h'},  {".b32", 4, 'i'},    {".u32", 4, 'i'},
+    {".s32", 4, 'i'}, {".f32", 4, 'i'}, {".f16x2", 4, 'i'}, {".bf16x2", 4, 'i'}, {".b64", 8, 'l'},
+    {".u64", 8, 'l'}, {".s64", 8, 'l'}, {".f64", 8, 'l'},   {".pred", 0, 'p'},
 };
 
 static int find_type(const lex_token *word) {
@@ -47,7 +47,8 @@ static void read_dimensions(lexer *l, sim_declaration *d) {
     d->size = (uint32_t)size;
 }
 
-/* [.align N] TYPE [.ptr …] NAME [dimensions]; an alignment after .ptr is that of what it points to. */
+/* [.align N] TYPE [.ptr …] NAME [dimensions]; an alignment after .ptr is that of what it points to.
+ */
 sim_declaration declaration_read(lexer *l) {
     sim_declaration d = {.bytes = 0};
     bool pointer = false;
@@ -57,7 +58,8 @@ sim_declaration declaration_read(lexer *l) {
         if (lex_same(&word, ".align")) {
             uint32_t align = lex_count(l, 1024, "an alignment");
             if (!pointer) d.align = align;
-            if (align & (align - 1)) lex_fail(l, word.line, "alignment %u is no power of two", align);
+            if (align & (align - 1))
+                lex_fail(l, word.line, "alignment %u is no power of two", align);
         } else if (lex_same(&word, ".ptr")) {
             pointer = true;
         } else if (lex_same(&word, ".v2") || lex_same(&word, ".v4")) {
@@ -65,13 +67,13 @@ sim_declaration declaration_read(lexer *l) {
         } else if (type_bytes(&word)) {
             d.bytes = type_bytes(&word);
         } else if (!pointer) {
-            lex_fail(l, word.line, "'%.*s' is not a type of memory", (int)word.size, word.at);
+            lex_fail(l, word.line, "'%.*s' is not a type of memory", lex_shown(&word), word.at);
         }
     }
     d.bytes *= vector;
     d.word = lex_word(l, "a name");
     if (!d.bytes && d.word.size)
-        lex_fail(l, d.word.line, "'%.*s' has no type", (int)d.word.size, d.word.at);
+        lex_fail(l, d.word.line, "'%.*s' has no type", lex_shown(&d.word), d.word.at);
     if (!d.align) d.align = d.bytes;
     read_dimensions(l, &d);
     return d;
@@ -85,11 +87,11 @@ void shared_read(sim_front *f, bool external) {
     bool dynamic = external && d.array && !d.size;
     if (!d.size && !dynamic) {
         lex_fail(l, d.word.line, "'%.*s' has no bytes; only an .extern .shared array may say []",
-                 (int)d.word.size, d.word.at);
+                 lex_shown(&d.word), d.word.at);
         return;
     }
     if (!names_add(&f->names, &d.word, NAME_SHARED, f->n_variables)) {
-        lex_fail(l, d.word.line, "'%.*s' is declared twice", (int)d.word.size, d.word.at);
+        lex_fail(l, d.word.line, "'%.*s' is declared twice", lex_shown(&d.word), d.word.at);
         return;
     }
     sim_variable *v = SIM_PUSH(f->variable, f->n_variables, f->variable_room);

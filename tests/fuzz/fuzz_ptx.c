@@ -28,7 +28,8 @@ static void check_program(const sim_program *p) {
         for (int k = 0; k < insn->operands; k++) check_operand(p, insn->operand[k], insn->kind[k]);
         for (int k = 0; k < insn->n_list; k++)
             check_operand(p, insn->list[k], insn->register_bytes == 8 ? 'l' : 'i');
-        for (int k = 0; k < insn->results; k++) check(insn->operand[k] >= 0 || insn->operand[k] == SIM_NONE);
+        for (int k = 0; k < insn->results; k++)
+            check(insn->operand[k] >= 0 || insn->operand[k] == SIM_NONE);
         for (int k = 0; k < insn->list_results; k++) check(insn->list[k] >= 0);
     }
     check(p->insn[p->n_insns - 1].op <= SIM_OPS);
