@@ -75,7 +75,8 @@ TEST(a_whole_launch) {
                "18446744073709551615},\n{\"struct\": [{\"i32\": -5}, {\"f64\": 0.5}, "
                "{\"f32\": -2}, {\"map\": \"x\", \"type\": \"bf16\", \"dims\": [64, 10],\n"
                "\"strides\": [128], \"box\": [64, 8], \"element_strides\": [1, 2], "
-               "\"swizzle\": \"128B\", \"fill\": \"nan\",\n\"interleave\": \"none\", \"offset\": 32}]}]}",
+               "\"swizzle\": \"128B\", \"fill\": \"nan\",\n"
+               "\"interleave\": \"none\", \"offset\": 32}]}]}",
                &l),
         WL_OK);
     CHECK_STR(l.entry, "k");
