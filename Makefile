@@ -136,12 +136,13 @@ setup:
 	@$(MAKE) --no-print-directory BUILD=$(BUILD) -j2 all
 	@BUILD=$(BUILD) sh .ci/setup.sh nvrtc
 demo: setup
+	@$(MAKE) --no-print-directory BUILD=$(BUILD) -j2 sim
 	@BUILD=$(BUILD) sh examples/demo.sh
 check: setup
-	@$(MAKE) --no-print-directory BUILD=$(BUILD) -j2 tests
+	@$(MAKE) --no-print-directory BUILD=$(BUILD) -j2 tests sim
 	@BUILD=$(BUILD) $(PYTHON) tests/run.py
 check-all: setup
-	@$(MAKE) --no-print-directory BUILD=$(BUILD) -j2 tests
+	@$(MAKE) --no-print-directory BUILD=$(BUILD) -j2 tests sim
 	@BUILD=$(BUILD) $(PYTHON) tests/run.py --all
 check-gpu: all
 	@$(PYTHON) tests/gpu/check.py
