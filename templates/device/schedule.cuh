@@ -48,6 +48,7 @@ __device__ __forceinline__ void leave(int *work)
 {
     __threadfence();
     if (atomicAdd(work + 1, 1) == gridDim.x - 1) {
+        __threadfence(); /* what the others did with the counters comes before */
         work[0] = 0;
         work[1] = 0;
     }
