@@ -210,8 +210,11 @@ static bool ordered(const mem_access *a, const history *h, bool write) {
     const run_state *r = a->warp->machine->run;
     if (!h->cluster || h->launch != r->launch_number) return true;
     if (h->cluster - 1 == a->warp->block->cluster->id) return epoch_known(a->knows, h->at);
-    if (epoch_lane(h->at) == LIKE_LANE && epoch_lane(a->at) == LIKE_LANE) return true;
     return foreign_knows(a, h, write);
+}
+
+static bool alike(const mem_access *a, const history *h) {
+    return epoch_lane(h->at) == LIKE_LANE && epoch_lane(a->at) == LIKE_LANE;
 }
 
 static void complain(const mem_access *a, uint64_t address, const char *does, const char *what,
@@ -232,7 +235,7 @@ static void complain(const mem_access *a, uint64_t address, const char *does, co
 
 static void read_record(const mem_access *a, record *r, uint64_t address) {
     history now = {a->warp->machine->run->launch_number, a->warp->block->cluster->id + 1, a->at};
-    if (!ordered(a, &r->write, false) && !(epoch_lane(r->write.at) == LIKE_LANE && epoch_lane(a->at) == LIKE_LANE))
+    if (!ordered(a, &r->write, false) && !alike(a, &r->write))
         complain(a, address, "reads", "write", &r->write);
     for (int k = 0; k < READS; k++)
         if (ordered(a, &r->read[k], false) || r->read[k].cluster == now.cluster) {
@@ -242,14 +245,21 @@ static void read_record(const mem_access *a, record *r, uint64_t address) {
     r->read[1] = now;
 }
 
+/* Strong accesses that are not ordered among themselves stay known, for a plain one to come; not
+   after a read-modify-write, which has seen them and stands for them. */
 static void write_record(const mem_access *a, record *r, uint64_t address) {
-    bool alike = epoch_lane(a->at) == LIKE_LANE;
-    if (!ordered(a, &r->write, true) && !(alike && epoch_lane(r->write.at) == LIKE_LANE))
-        complain(a, address, "overwrites", "write", &r->write);
-    for (int k = 0; k < READS; k++)
-        if (!ordered(a, &r->read[k], true) && !(alike && epoch_lane(r->read[k].at) == LIKE_LANE))
-            complain(a, address, "overwrites", "read", &r->read[k]);
-    memset(r->read, 0, sizeof r->read);
+    bool sees = !(a->insn->op == SIM_OP_ST_GLOBAL || a->insn->op == SIM_OP_ST_GENERIC);
+    history left[READS] = {0};
+    int n = 0;
+    const history *before[1 + READS] = {&r->write, &r->read[0], &r->read[1]};
+    for (int k = 0; k < 1 + READS; k++) {
+        if (ordered(a, before[k], true)) continue;
+        if (!alike(a, before[k]))
+            complain(a, address, "overwrites", k ? "read" : "write", before[k]);
+        else if (!sees && n < READS)
+            left[n++] = *before[k];
+    }
+    memcpy(r->read, left, sizeof r->read);
     r->write = (history){a->warp->machine->run->launch_number, a->warp->block->cluster->id + 1, a->at};
 }
 
