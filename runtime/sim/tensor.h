@@ -1,4 +1,4 @@
-/* tensor.h - arithmetic of the tensor instructions: descriptors, fragments, products. No machine state.
+/* tensor.h - arithmetic of the tensor instructions: descriptors, fragments, products; no state.
    SPDX-License-Identifier: BSD-3-Clause */
 #ifndef WL_SIM_TENSOR_H
 #define WL_SIM_TENSOR_H

@@ -17,8 +17,8 @@ typedef struct {
 } tmap;
 _Static_assert(sizeof(tmap) <= 128, "a CUtensorMap has 128 bytes");
 
-/* As cuTensorMapEncodeTiled; EINVAL names argument, rule and value, for each rule of the driver API's
-   documentation (ranks, alignments, ranges, box bytes against the swizzle's span, interleave). */
+/* As cuTensorMapEncodeTiled; EINVAL names argument, value and rule, for each rule of the driver
+   API's documentation; interleaved layouts and what needs a newer machine are refused, too. */
 wl_status tmap_encode(tmap *out, int type, uint32_t rank, uint64_t address, const uint64_t *dims,
                       const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides,
                       int interleave, int swizzle, int promotion, int fill);
@@ -33,8 +33,8 @@ uint32_t tmap_shared_align(const tmap *map);
 /* What a load writes outside the tensor: zeros, or NaN of all ones but the sign. */
 void tmap_fill(const tmap *map, void *to, uint32_t bytes);
 
-/* One run of a box: `bytes` bytes at shared address `shared` (absolute, the swizzle applied), from or
-   to global address `global`, 0 when outside the tensor. It crosses no multiple of 128 in shared
+/* One run of a box: `bytes` bytes at shared address `shared` (absolute, the swizzle applied), from
+   or to global address `global`, 0 when outside the tensor. It crosses no multiple of 128 in shared
    memory and begins and ends between elements. */
 typedef struct {
     uint32_t shared, bytes;
@@ -45,7 +45,7 @@ typedef struct {
 void tmap_walk(const tmap *map, uint32_t base, const int32_t *at,
                void (*visit)(void *user, const tmap_run *run), void *user);
 /* The swizzle of an absolute shared address: XOR of address bits 4-6 with bits 7-9 (128 B), of 4-5
-   with 7-8 (64 B), of 4 with 7 (32 B); mode as cuda.h's CUtensorMapSwizzle (0 none, 1 32, 2 64, 3 128). */
+   with 7-8 (64 B), of 4 with 7 (32 B); mode as CUtensorMapSwizzle (0 none, 1 32, 2 64, 3 128). */
 uint32_t tmap_swizzle(int mode, uint32_t address);
 
 #endif
