@@ -43,10 +43,11 @@ TESTS := $(patsubst tests/%.c,$(BUILD)/%,$(TEST_C))
 FAKES := $(patsubst tests/%.c,$(BUILD)/lib%.so,$(FAKE_C))
 DEPLIBS := $(addprefix $(BUILD)/,liblua5.4.so.0 libyaml-0.so.2 libsodium.so.23)
 PROGRAMS := $(BUILD)/warploom $(BUILD)/libwarploom.so $(BUILD)/libwarploom-gen.so
+SIMULATOR := $(BUILD)/sim/libcuda.so.1
 
-all: $(PROGRAMS) $(DEPLIBS)
-tests: all $(TESTS) $(FAKES) $(BUILD)/launch_cost
-sim: $(BUILD)/sim/libcuda.so.1
+all: $(PROGRAMS) $(SIMULATOR) $(DEPLIBS)
+tests: all sim-tests $(TESTS) $(FAKES) $(BUILD)/launch_cost
+sim: $(SIMULATOR)
 sim-tests: sim $(SIM_TESTS) $(BUILD)/sim_cases $(BUILD)/sim_mutate
 
 $(BUILD)/libwarploom-gen.so: $(GEN_O)
@@ -68,7 +69,7 @@ $(BUILD)/test_%: $(BUILD)/obj/tests/test_%.o $(sort $(LIB_O) $(GEN_O)) $(CLI_BAR
 
 # The simulator as a driver: no name of its own inside, so that nobody who asks the loader for the
 # machine's libcuda.so.1 is given this one.
-$(BUILD)/sim/libcuda.so.1: $(SIM_O)
+$(SIMULATOR): $(SIM_O)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	@$(CC) $(CFLAGS) -shared -o $@ $^ $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/..' -lsodium -lm
@@ -159,6 +160,7 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/warploom \
 		$(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/lib/warploom
+	install -m 755 -D $(SIMULATOR) $(DESTDIR)$(PREFIX)/lib/warploom/sim/libcuda.so.1
 	ln -sf ../lib/warploom/warploom $(DESTDIR)$(PREFIX)/bin/warploom
 	ln -sf warploom/libwarploom.so $(DESTDIR)$(PREFIX)/lib/libwarploom.so
 	install -m 644 runtime/warploom.h $(DESTDIR)$(PREFIX)/include

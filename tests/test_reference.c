@@ -94,10 +94,10 @@ TEST(each_measure_has_its_verdict) {
     CHECK_INT(wl_reference_check(&r, 1e9, &d), WL_OK);
     o[3] = wl_npy_encode(WL_BF16, 1.0625f);
     CHECK_FAIL(wl_reference_check(&r, 1e9, &d), WL_EVERIFY,
-               "verification failed: norm ratio of O 0.0221 > 0.0024");
+               "verification failed: norm ratio of O 0.0221 > 0.0032");
     o[3] = wl_npy_encode(WL_BF16, NAN);
     CHECK_FAIL(wl_reference_check(&r, 1e9, &d), WL_EVERIFY,
-               "verification failed: norm ratio of O inf > 0.0024");
+               "verification failed: norm ratio of O inf > 0.0032");
     CHECK(isinf(d.max_error));
     r = sound();
     lse[7] += 1e-4f;
@@ -112,7 +112,7 @@ TEST(each_measure_has_its_verdict) {
     r = sound();
     r.dtype = WL_FP16;
     CHECK_INT(wl_reference_check(&r, 1e9, &d), WL_OK); /* the same bits, read as another number */
-    CHECK(d.norm_limit == 4e-4);
+    CHECK(d.norm_limit == 6e-4);
 }
 
 TEST(a_masked_row_must_be_zero) {
@@ -127,7 +127,7 @@ TEST(a_masked_row_must_be_zero) {
     CHECK_INT(wl_reference_check(&r, 1e9, &d), WL_OK);
     put(o, 2, (float[]){0.5f, 0});
     CHECK_FAIL(wl_reference_check(&r, 1e9, &d), WL_EVERIFY,
-               "verification failed: norm ratio of O inf > 0.0024");
+               "verification failed: norm ratio of O inf > 0.0032");
     put(o, 2, (float[]){0, 0});
     lse[0] = 0;
     CHECK_FAIL(wl_reference_check(&r, 1e9, &d), WL_EVERIFY,
