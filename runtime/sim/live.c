@@ -6,6 +6,7 @@
 #include "ptx.h"
 
 #define MOST_WORDS (1u << 22) /* of a set for each block: 32 MB */
+#define MOST_WORK (1u << 28)  /* words looked at */
 #define MOST_SLOTS 32768
 #define MOST_NAMED 144 /* registers that one instruction names */
 #define NEVER UINT32_MAX
@@ -130,9 +131,13 @@ static uint64_t out_word(const liveness *v, const block *blk, uint32_t w) {
     return out;
 }
 
-static void flow(liveness *v) {
+/* False when there is no end to it. */
+static bool flow(liveness *v) {
+    size_t work = 0;
     for (bool changed = true; changed;) {
         changed = false;
+        work += (size_t)v->n_blocks * v->words;
+        if (work > MOST_WORK) return false;
         for (uint32_t b = v->n_blocks; b--;) {
             size_t at = (size_t)b * v->words;
             for (uint32_t w = 0; w < v->words; w++) {
@@ -142,6 +147,7 @@ static void flow(liveness *v) {
             }
         }
     }
+    return true;
 }
 
 /* ---- from the first to the last moment ---- */
@@ -281,15 +287,18 @@ void live_allocate(sim_front *f) {
     find_blocks(&v);
     find_shared(&v);
     size_t words = (size_t)v.n_blocks * v.words;
-    if (words > MOST_WORDS) {
-        lex_fail(&f->lex, f->lex.token.line,
-                 "the entry has too many branches (%u blocks) and registers", v.n_blocks);
-    } else {
+    bool fits = words <= MOST_WORDS;
+    if (fits) {
         v.reads = wl_alloc((words + 1) * 8);
         v.writes = wl_alloc((words + 1) * 8);
         v.in = wl_alloc((words + 1) * 8);
         fill_sets(&v);
-        flow(&v);
+        fits = flow(&v);
+    }
+    if (!fits)
+        lex_fail(&f->lex, f->lex.token.line,
+                 "the entry has too many branches (%u blocks) and registers", v.n_blocks);
+    else {
         find_lives(&v);
         pin(&v);
         allocate(&v);

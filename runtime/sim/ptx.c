@@ -84,11 +84,11 @@ static void read_performance(sim_front *f, const lex_token *word) {
 /* ---- an entry ---- */
 
 static void open_entry(sim_front *f) {
+    if (f->n_constants) memset(f->constant_bucket, 0, sizeof f->constant_bucket);
     f->n_insns = f->n_regs = f->n_constants = f->constant_slots = f->n_jumps = f->n_places = 0;
     f->source_line = f->caller_line = 0;
     f->shared_size = 0;
     f->shared_align = 16;
-    memset(f->constant_bucket, 0, sizeof f->constant_bucket);
     f->place_room = 0;
     free(f->place);
     f->place = NULL;

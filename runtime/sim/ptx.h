@@ -47,7 +47,7 @@ typedef struct {
 } sim_name;
 typedef struct {
     sim_name *name;
-    uint32_t n, room, scope;
+    uint32_t n, room, scope, buckets;
     uint32_t *bucket; /* 1-based heads; the innermost declaration comes first */
 } sim_names;
 void names_open(sim_names *t);
@@ -100,7 +100,7 @@ typedef struct {
     int32_t special[SIM_SPECIALS]; /* virtual registers */
     sim_constant *constant;
     uint32_t n_constants, constant_room, constant_slots;
-    uint32_t constant_bucket[256];
+    uint32_t constant_bucket[4096];
     sim_jump *jump;
     uint32_t n_jumps, jump_room;
     sim_variable *variable;

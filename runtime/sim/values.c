@@ -51,7 +51,7 @@ int32_t front_special(sim_front *f, int which) {
 }
 
 int32_t front_constant(sim_front *f, uint64_t bits, bool wide) {
-    uint32_t hash = (uint32_t)((bits ^ bits >> 29) * 0x9e3779b97f4a7c15u >> 56);
+    uint32_t hash = (uint32_t)((bits ^ bits >> 29) * 0x9e3779b97f4a7c15u >> 52);
     for (uint32_t i = f->constant_bucket[hash]; i; i = f->constant[i - 1].next)
         if (f->constant[i - 1].bits == bits && f->constant[i - 1].wide == wide)
             return ~(int32_t)f->constant[i - 1].slot;
