@@ -422,6 +422,9 @@ static const struct {
     {"elect.sync _|%p1, -1;", "%d - p #ffffffff", {SIM_OP_ELECT}},
     {"bar.sync 0;", "%d #0 -", {SIM_OP_BAR_SYNC}},
     {"bar.sync 1, 128;", "%d #1 #80", {SIM_OP_BAR_SYNC}},
+    {"barrier.cta.red.popc.aligned.u32 %r1, 0, %p1;", "%d i #0 - p", {SIM_OP_BAR_RED_POPC}},
+    {"bar.red.or.pred %p1, 1, !%p2;", "%d p #1 - p", {SIM_OP_BAR_RED_OR}},
+    {"bar.red.or.pred %p1, 1, 64, %p2;", "%d p #1 #40 p", {SIM_OP_BAR_RED_OR}},
     {"@!%p1 add.u32 %r1, %r2, %r3;", "@!%d i i i", {SIM_OP_ADD_32}},
     {"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1+4], [%d1+8], 16, "
      "[%r2+12];",

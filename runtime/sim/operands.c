@@ -378,8 +378,16 @@ static void read_mma(sim_front *f, sim_insn *insn) {
 
 typedef struct {
     char letter;
-    bool optional, result, first_address;
+    bool optional, result, first_address, before_predicate;
 } wanted;
+
+/* Is what comes after the comma a predicate? */
+static bool predicate_follows(const sim_front *f) {
+    lexer ahead = f->lex;
+    lex_next(&ahead);
+    int32_t reg = ahead.token.kind == LEX_WORD ? front_find(f, &ahead.token) : SIM_NONE;
+    return lex_is(&ahead, "!") || (reg != SIM_NONE && f->reg[reg] == 'p');
+}
 
 /* Is the operand there? Goes past the comma before it. */
 static bool present(sim_front *f, const wanted *w, bool first) {
@@ -389,6 +397,7 @@ static bool present(sim_front *f, const wanted *w, bool first) {
     if (w->letter == 'c' && !(f->op->flags & SIM_FLAG_CACHE_HINT)) return false;
     if (w->letter == '!' && w->optional && !f->op->reduction) return false;
     if (w->optional && w->letter != '!' && !lex_is(&f->lex, ",")) return false;
+    if (w->before_predicate && predicate_follows(f)) return false;
     if (!first) lex_want(&f->lex, ",");
     return true;
 }
@@ -431,6 +440,7 @@ static void read_letters(sim_front *f, sim_insn *insn) {
     for (; *at && !f->lex.status; at++) {
         wanted w = {.optional = *at == '?'};
         w.letter = w.optional ? *++at : *at;
+        w.before_predicate = w.optional && at[1] == '!';
         w.result = n < insn->results && !strchr("ag", w.letter);
         bool address = strchr("agt", w.letter), there = present(f, &w, first);
         if (there && read_other(f, insn, w.letter)) {
