@@ -17,6 +17,13 @@ void clock_join(const cluster *c, vclock *to, const vclock *from) {
     for (uint32_t i = 0, n = c->n_agents; i < n; i++) t[i] = t[i] > f[i] ? t[i] : f[i];
 }
 
+/* What both know. */
+void clock_meet(const cluster *c, vclock *to, const vclock *with) {
+    uint32_t *restrict t = to->v;
+    const uint32_t *restrict f = with->v;
+    for (uint32_t i = 0, n = c->n_agents; i < n; i++) t[i] = t[i] < f[i] ? t[i] : f[i];
+}
+
 void clock_copy(const cluster *c, vclock *to, const vclock *from) {
     memcpy(to->v, from->v, c->n_agents * sizeof *to->v);
 }

@@ -75,6 +75,7 @@ static inline bool epoch_known(const vclock *c, epoch e) {
 
 void clock_open(cluster *c, vclock *out);
 void clock_join(const cluster *c, vclock *to, const vclock *from);
+void clock_meet(const cluster *c, vclock *to, const vclock *with);
 void clock_copy(const cluster *c, vclock *to, const vclock *from);
 void clock_clear(const cluster *c, vclock *to);
 uint32_t clock_add_agent(cluster *c);
@@ -204,7 +205,7 @@ struct warp {
 
     copy_book *copies[COPIES_KINDS];
     uint32_t registers, set_turns; /* as setmaxnreg has it */
-    uint32_t cluster_round;
+    uint32_t cluster_round; /* that its arrival makes; 0: it has waited */
     uint32_t *defined;       /* per slot: lanes that hold a value; NULL: all sure to */
     vclock fence;            /* known at the last fence of gpu scope; v NULL: none */
     uint64_t steps;

@@ -134,6 +134,14 @@ static void check_steps(machine *m, uint64_t *counted) {
                (unsigned long long)r->options.max_steps);
 }
 
+static bool async_due(machine *m, bool ran, uint32_t slices) {
+    switch (m->run->options.order) {
+    case SIM_EAGER: return true;
+    case SIM_LAZY: return !ran || slices % 256 == 0; /* at last, for those who spin */
+    default: return !ran || machine_random(m) & 1;
+    }
+}
+
 #define SPIN_STEPS (1u << 22) /* after which those at work may be waiting for another cluster */
 
 void machine_work(machine *m) {
@@ -150,13 +158,10 @@ void machine_work(machine *m) {
         bool ran = pick(m, &next);
         if (ran) warp_run(next.warp, next.group, order == SIM_RANDOM ? 1 + machine_random(m) % 1024 : 4096);
         slices++;
-        if (order == SIM_EAGER)
-            while (async_ready(m)) async_do_one(m);
-        else if (async_ready(m) &&
-                 (!ran || (order == SIM_RANDOM ? machine_random(m) & 1 : slices % 256 == 0)))
-            async_do_one(m);
-        else if (!ran && !end_clusters(m) && stuck(m, &events, &tries))
-            break;
+        bool did = async_ready(m) && async_due(m, ran, slices);
+        if (did) async_do_one(m);
+        while (did && order == SIM_EAGER && async_ready(m)) async_do_one(m);
+        if (!ran && !did && !end_clusters(m) && stuck(m, &events, &tries)) break;
         if (end_clusters(m)) since = m->warp_steps, resident = (uint32_t)r->options.resident;
         if (more && m->warp_steps - since > SPIN_STEPS) since = m->warp_steps, resident++;
         if (slices % 64 == 0 || !ran) check_steps(m, &counted);

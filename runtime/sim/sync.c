@@ -333,8 +333,8 @@ void barriers_without(warp *w, const sim_insn *i) {
 static step cluster_arrive(warp *w, const sim_insn *i, uint32_t mask) {
     if (warp_gather(w, i, ALL_LANES, mask) == STAY) return STAY;
     cluster *c = w->block->cluster;
-    if (w->cluster_round == c->round + 1)
-        report(w, i, 0, "barrier", "cluster barrier: this warp arrives twice in one round");
+    if (w->cluster_round)
+        report(w, i, 0, "barrier", "cluster barrier: this warp arrives twice without a wait between");
     warp_joins_lanes(w);
     if (i->flags & SIM_FLAG_RELEASE) warp_release(w, w->alive, &c->arriving);
     w->cluster_round = c->round + 1;
@@ -351,6 +351,9 @@ static step cluster_wait(warp *w, const sim_insn *i, uint32_t mask) {
     if (warp_gather(w, i, ALL_LANES, mask) == STAY) return STAY;
     cluster *c = w->block->cluster;
     if (c->round < w->cluster_round) return warp_wait(w, WAIT_CLUSTER, NULL, w->cluster_round, 0);
+    if (!w->cluster_round)
+        report(w, i, 0, "barrier", "cluster barrier: this warp waits without having arrived");
+    w->cluster_round = 0;
     if (i->flags & SIM_FLAG_ACQUIRE) warp_acquire(w, w->alive, &c->arrived_all);
     return NEXT;
 }

@@ -136,7 +136,7 @@ static step issue(warp *w, const sim_insn *i, uint32_t mask) {
     if (number == g->tail) {
         g->tail++;
         if (!p->knows.v) clock_open(w->block->cluster, &p->knows);
-        clock_clear(w->block->cluster, &p->knows);
+        clock_copy(w->block->cluster, &p->knows, &w->known);
         p->insn = i;
         p->a = a;
         p->b = b;
@@ -148,7 +148,7 @@ static step issue(warp *w, const sim_insn *i, uint32_t mask) {
     if (checks(w)) {
         if (w->fences == 1) report(w, i, 0, "wgmma.fence", "none before the warp's first wgmma");
         claim(w, i, scale != 0);
-        clock_join(w->block->cluster, &p->knows, &w->known);
+        clock_meet(w->block->cluster, &p->knows, &w->known); /* each warp reads on its own */
     }
     p->joined |= (uint8_t)(1u << w->number % 4);
     if (p->joined != 15) return NEXT;
