@@ -140,6 +140,7 @@ static void walk(const async_op *o, void (*visit)(void *, const tmap_run *), voi
 
 typedef struct {
     mem_access a;
+    epoch reads; /* of a store: its access to shared memory */
     bool writes, faulty;
 } global_check;
 
@@ -148,16 +149,15 @@ static void check_run(void *user, const tmap_run *run) {
     if (!run->global || c->faulty) return;
     if (!global_at(c->a.warp, c->a.insn, run->global, run->bytes, 1))
         c->faulty = true;
-    else if (checks(c->a.warp))
-        c->writes ? global_write(&c->a, run->global, run->bytes)
-                  : global_read(&c->a, run->global, run->bytes);
-}
-
-static bool check_global(const mem_access *a, epoch at, const async_op *o, bool writes) {
-    global_check c = {*a, writes, false};
-    c.a.at = at;
-    walk(o, check_run, &c);
-    return !c.faulty;
+    if (c->faulty || !checks(c->a.warp)) return;
+    if (!c->writes) {
+        global_read(&c->a, run->global, run->bytes);
+        return;
+    }
+    mem_access from = c->a;
+    from.at = c->reads;
+    shadow_read(&from, run->shared, run->bytes); /* what lies outside the tensor is not read */
+    global_write(&c->a, run->global, run->bytes);
 }
 
 static epoch agent_epoch(const warp *w, const sim_insn *i, uint32_t agent, uint32_t clock) {
@@ -232,7 +232,11 @@ static void queue_write(warp *w, const sim_insn *i, async_op o, block *b, uint32
     shared_remote(w, i, b);
     mem_access a = {b, w, i, warp_tells(w, 1u << l), agent_epoch(w, i, m->agent, m->phase + 1), true};
     if (checks(w)) shadow_write(&a, o.shared, o.bytes);
-    if (o.kind == LOAD) o.faulty = !check_global(&a, a.at, &o, false);
+    if (o.kind == LOAD) {
+        global_check c = {.a = a};
+        walk(&o, check_run, &c);
+        o.faulty = c.faulty;
+    }
     o.barrier = m;
     o.phase = m->phase;
     new_op(w, i, o, b);
@@ -278,11 +282,12 @@ static step store(warp *w, const sim_insn *i, uint32_t mask) {
         if (!shared_own(w, i, &o.shared) || !read_copy(w, i, l, f, &o)) continue;
         if (!shared_at(w, i, w->block, o.shared, o.bytes, tensor ? tmap_shared_align(o.map) : 16)) continue;
         copy_group *g = open_group(w, COPIES_BULK, l, 1u << l);
-        mem_access a = {w->block, w, i, warp_tells(w, 1u << l),
-                    agent_epoch(w, i, group_agent(w, BULK_READ), g->number), true};
-        if (checks(w)) shadow_read(&a, o.shared, o.bytes);
-        if (!check_global(&a, agent_epoch(w, i, group_agent(w, BULK_WRITTEN), g->number), &o, true))
-            continue;
+        global_check c = {.writes = true};
+        c.reads = agent_epoch(w, i, group_agent(w, BULK_READ), g->number);
+        c.a = (mem_access){w->block, w, i, warp_tells(w, 1u << l), 0, true};
+        c.a.at = agent_epoch(w, i, group_agent(w, BULK_WRITTEN), g->number);
+        walk(&o, check_run, &c);
+        if (c.faulty) continue;
         o.group = g;
         new_op(w, i, o, w->block);
         g->reading++;
