@@ -2,7 +2,8 @@
 # visit.sh - one visit to a GPU machine: each part under a timeout, its log in $OUT.
 # SPDX-License-Identifier: BSD-3-Clause
 #
-#   tests/gpu/visit.sh PART…     parts: doctor quick full knobs names sanitize offline bench pick
+#   tests/gpu/visit.sh PART…     parts: doctor quick full knobs names sanitize offline both
+#                                bench pick
 #   tests/gpu/visit.sh fill      without a GPU: makes the cache that `offline` is served from
 #
 # build/ is used as it is: nothing is compiled with a C compiler here. Variables: OUT (logs; else
@@ -136,6 +137,7 @@ for part in "${@:-quick}"; do
             each offline_one "$SMALL" ;;
         quick) step quick 280 python3 tests/gpu/check.py --quick $EXTRA ;;
         full) step full 570 python3 tests/gpu/check.py --table $EXTRA ;;
+        both) step both 300 python3 tests/gpu/both.py $EXTRA ;;
         knobs) step knobs 570 python3 tests/gpu/check.py --knobs $EXTRA ;;
         names) step names 570 python3 tests/gpu/check.py --names "$NAMES" $EXTRA ;;
         bench) step bench 590 python3 tests/bench/bench.py --points "${POINTS:-36,24}" \
