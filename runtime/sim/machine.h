@@ -377,7 +377,7 @@ static inline uint64_t address_of(const warp *w, const sim_insn *i, int k, uint3
 
 typedef enum { NEXT, STAY, JUMPED, GONE } step; /* STAY: the group waits, and comes back */
 
-plain_op *const *plain_table(void); /* [SIM_OPS], NULL for what is not plain; for this CPU */
+plain_op *const *plain_table(bool portable); /* [SIM_OPS], NULL for what is not plain; else for this CPU */
 /* All others: operations on the warp. */
 typedef step warp_op(warp *w, const sim_insn *i, uint32_t mask);
 extern warp_op *const sync_ops[SIM_OPS], *const async_ops[SIM_OPS], *const wgmma_ops[SIM_OPS],

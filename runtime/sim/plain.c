@@ -78,6 +78,12 @@ static inline uint32_t permute(uint64_t bytes, uint32_t selector) {
     }
     return out;
 }
+static inline float num_nan(void) {
+    const uint32_t bits = NUM_NAN;
+    float nan;
+    memcpy(&nan, &bits, sizeof nan);
+    return nan;
+}
 /* The number wins over a NaN, +0 over -0. */
 static inline float greater(float a, float b) {
     return (a > b) | (b != b) | ((a == b) & (int)__builtin_signbit(b)) ? a : b;
@@ -86,6 +92,7 @@ static inline float lesser(float a, float b) {
     return (a < b) | (b != b) | ((a == b) & (int)__builtin_signbit(a)) ? a : b;
 }
 static inline float round_float(float a, uint8_t rounding) {
+    if (a != a) return num_nan();
     switch (rounding) {
     case SIM_ROUND_NEAREST: return rintf(a);
     case SIM_ROUND_ZERO: return truncf(a);
@@ -194,7 +201,7 @@ static void finish_float(float *d, const f32 *a, const f32 *b, uint32_t flags) {
     for (int l = 0; l < SIM_LANES && flags & SIM_FLAG_SAT; l++)
         d[l] = d[l] > 0 ? (d[l] < 1 ? d[l] : 1) : 0;
     for (int l = 0; l < SIM_LANES && flags & SIM_FLAG_NAN; l++)
-        if (a[l] != a[l] || b[l] != b[l]) d[l] = __builtin_nanf("");
+        if (a[l] != a[l] || b[l] != b[l]) d[l] = num_nan();
 }
 /* The comparison's two results, each combined with a predicate if the instruction says so. */
 static void put_compare(uint32_t *const *slot, uint32_t *d, uint32_t mask, const sim_insn *i) {
@@ -315,9 +322,10 @@ static plain_op *const avx2_ops[SIM_OPS] = {
     UNPACKS};
 #endif
 
-plain_op *const *plain_table(void) {
+plain_op *const *plain_table(bool portable) {
+    (void)portable;
 #if defined __x86_64__ && defined __GNUC__
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2_ops;
+    if (!portable && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2_ops;
 #endif
     return any_ops;
 }
