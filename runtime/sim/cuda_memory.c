@@ -165,13 +165,15 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *map, int type, uint32_t rank, void 
                                 const uint64_t *dims, const uint64_t *strides, const uint32_t *box,
                                 const uint32_t *element_strides, int interleave, int swizzle,
                                 int promotion, int fill_mode) {
+    static const char own[] = "cuTensorMapEncodeTiled: "; /* whoever shows it names the call */
     tmap made;
     if ((uintptr_t)map % 64)
         return cuda_refuse(CUDA_ERROR_INVALID_VALUE, "map = %p: expected a multiple of 64 bytes",
                            (void *)map);
     if (tmap_encode(&made, type, rank, (uintptr_t)address, dims, strides, box, element_strides,
                     interleave, swizzle, promotion, fill_mode))
-        return cuda_refused(CUDA_ERROR_INVALID_VALUE);
+        return cuda_refuse(CUDA_ERROR_INVALID_VALUE, "%s",
+                           message() + (strncmp(message(), own, sizeof own - 1) ? 0 : sizeof own - 1));
     memset(map, 0, sizeof *map);
     memcpy(map, &made, sizeof made);
     return CUDA_SUCCESS;
