@@ -39,37 +39,36 @@ static char *place(taker *t, const char *kernel, const sim_finding *f) {
     return f->source_line ? wl_format("%s.cu:%d", kernel, f->source_line) : wl_copy("");
 }
 
-static cli_finding *known(cli_findings *list, const char *kernel, const char *rule, int ptx_line) {
+static cli_finding *known(cli_findings *list, const char *rule, const char *where) {
     for (int i = 0; i < list->n; i++) {
         cli_finding *f = &list->finding[i];
-        if (f->ptx_line == ptx_line && !strcmp(f->rule, rule) && !strcmp(f->kernel, kernel))
-            return f;
+        if (!strcmp(f->rule, rule) && !strcmp(f->where, where)) return f;
     }
     return NULL;
 }
 
-/* Its entry, made if need be; the first text stays. */
-static cli_finding *entry(cli_findings *list, const char *kernel, const char *rule,
-                          const char *text, int ptx_line) {
-    cli_finding *f = known(list, kernel, rule, ptx_line);
-    if (!f) {
+/* Adds to the finding of that rule and place; of a new one the text and the PTX line are kept. Takes
+   `where` over. */
+static void add(cli_findings *list, const char *rule, char *where, const sim_finding *from) {
+    cli_finding *f = known(list, rule, where);
+    if (f) {
+        free(where);
+    } else {
         list->finding = wl_grow(list->finding, (size_t)(list->n + 1) * sizeof *f);
         f = &list->finding[list->n++];
         *f = (cli_finding){.rule = wl_copy(rule),
-                           .text = wl_copy(text),
-                           .kernel = wl_copy(kernel),
-                           .ptx_line = ptx_line};
+                           .where = where,
+                           .text = wl_copy(from->text),
+                           .ptx_line = from->ptx_line};
     }
     if (f->last != list->launches) f->launches++;
     f->last = list->launches;
-    return f;
+    f->count += from->count;
 }
 
 static void see(void *user, const char *kernel, const sim_finding *finding) {
     taker *t = user;
-    cli_finding *f = entry(t->list, kernel, finding->rule, finding->text, finding->ptx_line);
-    if (!f->where) f->where = place(t, kernel, finding);
-    f->count += finding->count;
+    add(t->list, finding->rule, place(t, kernel, finding), finding);
 }
 
 void cli_findings_take(cli_findings *list, const cli_origin *origin) {
@@ -98,10 +97,9 @@ void cli_schedule(const wl_driver *driver, uint64_t number) {
     driver->sim_device_set(&settings);
 }
 
-void cli_findings_add(cli_findings *list, const char *kernel, const char *rule, const char *text) {
-    cli_finding *f = entry(list, kernel, rule, text, 0);
-    if (!f->where) f->where = wl_copy("");
-    f->count++;
+void cli_findings_add(cli_findings *list, const char *rule, const char *text) {
+    const sim_finding own = {.text = (char *)(uintptr_t)text, .count = 1};
+    add(list, rule, wl_copy(""), &own);
 }
 
 void cli_findings_print(const cli_findings *list, bool json) {
@@ -137,7 +135,7 @@ wl_status cli_findings_fail(const cli_findings *list, const char *name) {
 void cli_findings_free(cli_findings *list) {
     for (int i = 0; i < list->n; i++) {
         const cli_finding *f = &list->finding[i];
-        free(f->rule), free(f->where), free(f->text), free(f->kernel);
+        free(f->rule), free(f->where), free(f->text);
     }
     free(list->finding);
     *list = (cli_findings){0};

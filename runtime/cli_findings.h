@@ -7,7 +7,6 @@
 
 typedef struct {
     char *rule, *where, *text; /* where: FILE:LINE of the template or of the hand-edited source */
-    char *kernel;
     int ptx_line;
     int launches, last; /* how many launches showed it; the number of the last that did */
     long long count;
@@ -33,7 +32,7 @@ void cli_findings_take(cli_findings *list, const cli_origin *origin);
 wl_status cli_schedules(const cli_args *args, uint64_t otherwise, uint64_t *out);
 void cli_schedule(const wl_driver *driver, uint64_t number);
 /* Adds one of our own, such as a wrong result. */
-void cli_findings_add(cli_findings *list, const char *kernel, const char *rule, const char *text);
+void cli_findings_add(cli_findings *list, const char *rule, const char *text);
 /* As rows: rule, where, ptx_line, launches, count, text. */
 void cli_findings_print(const cli_findings *list, bool json);
 /* EVERIFY with the findings, a line each. */

@@ -76,7 +76,7 @@ static wl_status schedule(verification *v, uint64_t number) {
     if (!status) status = cli_job_download(j);
     if (status) return status;
     if (cli_job_check(j, CHECK_WORK, &difference))
-        cli_findings_add(&v->findings, v->name, "result", message());
+        cli_findings_add(&v->findings, "result", message());
     clear_message();
     return WL_OK;
 }
