@@ -130,8 +130,8 @@ wl_status sim_run(const sim_program *program, const sim_launch *launch, sim_memo
     if ((uint32_t)threads > r.n_clusters) threads = (int)r.n_clusters;
     r.threaded = threads > 1;
     run_threads(&r, threads);
-    qsort(result->finding + r.first_finding, (size_t)(result->n_findings - r.first_finding),
-          sizeof *result->finding, compare);
+    if (r.n_keys > 1)
+        qsort(result->finding + r.first_finding, (size_t)r.n_keys, sizeof *result->finding, compare);
     pthread_mutex_destroy(&r.lock);
     free(r.keys);
     free(r.params);
