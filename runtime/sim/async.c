@@ -141,23 +141,37 @@ static void walk(const async_op *o, void (*visit)(void *, const tmap_run *), voi
 typedef struct {
     mem_access a;
     epoch reads; /* of a store: its access to shared memory */
+    uint64_t from, end; /* of global memory, not yet looked at */
     bool writes, faulty;
-} global_check;
+} copy_check;
+
+static void check_global(copy_check *c) {
+    uint32_t bytes = (uint32_t)(c->end - c->from);
+    if (!bytes || c->faulty) return;
+    if (!global_at(c->a.warp, c->a.insn, c->from, bytes, 1))
+        c->faulty = true;
+    else if (checks(c->a.warp))
+        c->writes ? global_write(&c->a, c->from, bytes) : global_read(&c->a, c->from, bytes);
+}
 
 static void check_run(void *user, const tmap_run *run) {
-    global_check *c = user;
-    if (!run->global || c->faulty) return;
-    if (!global_at(c->a.warp, c->a.insn, run->global, run->bytes, 1))
-        c->faulty = true;
-    if (c->faulty || !checks(c->a.warp)) return;
-    if (!c->writes) {
-        global_read(&c->a, run->global, run->bytes);
-        return;
+    copy_check *c = user;
+    if (!run->global) return; /* what lies outside the tensor is not read, nor written */
+    if (run->global != c->end) {
+        check_global(c);
+        c->from = run->global;
     }
+    c->end = run->global + run->bytes;
+    if (!c->writes || !checks(c->a.warp)) return;
     mem_access from = c->a;
     from.at = c->reads;
-    shadow_read(&from, run->shared, run->bytes); /* what lies outside the tensor is not read */
-    global_write(&c->a, run->global, run->bytes);
+    shadow_read(&from, run->shared, run->bytes);
+}
+
+static bool check_copy(copy_check *c, const async_op *o) {
+    walk(o, check_run, c);
+    check_global(c);
+    return !c->faulty;
 }
 
 static epoch agent_epoch(const warp *w, const sim_insn *i, uint32_t agent, uint32_t clock) {
@@ -233,9 +247,8 @@ static void queue_write(warp *w, const sim_insn *i, async_op o, block *b, uint32
     mem_access a = {b, w, i, warp_tells(w, 1u << l), agent_epoch(w, i, m->agent, m->phase + 1), true};
     if (checks(w)) shadow_write(&a, o.shared, o.bytes);
     if (o.kind == LOAD) {
-        global_check c = {.a = a};
-        walk(&o, check_run, &c);
-        o.faulty = c.faulty;
+        copy_check c = {.a = a};
+        o.faulty = !check_copy(&c, &o);
     }
     o.barrier = m;
     o.phase = m->phase;
@@ -282,12 +295,11 @@ static step store(warp *w, const sim_insn *i, uint32_t mask) {
         if (!shared_own(w, i, &o.shared) || !read_copy(w, i, l, f, &o)) continue;
         if (!shared_at(w, i, w->block, o.shared, o.bytes, tensor ? tmap_shared_align(o.map) : 16)) continue;
         copy_group *g = open_group(w, COPIES_BULK, l, 1u << l);
-        global_check c = {.writes = true};
+        copy_check c = {.writes = true};
         c.reads = agent_epoch(w, i, group_agent(w, BULK_READ), g->number);
         c.a = (mem_access){w->block, w, i, warp_tells(w, 1u << l), 0, true};
         c.a.at = agent_epoch(w, i, group_agent(w, BULK_WRITTEN), g->number);
-        walk(&o, check_run, &c);
-        if (c.faulty) continue;
+        if (!check_copy(&c, &o)) continue;
         o.group = g;
         new_op(w, i, o, w->block);
         g->reading++;

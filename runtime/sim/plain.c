@@ -176,20 +176,19 @@ static inline uint32_t halves_of(uint32_t a, const sim_insn *i, float (*value)(u
 
 /* ---- all lanes ---- */
 
-static inline void put_32(uint32_t *to, const void *from, uint32_t mask) {
+static void put_some_32(uint32_t *to, const void *from, uint32_t mask) {
     const u32 *f = from;
-    if (mask == ALL_LANES)
-        memcpy(to, from, 4 * SIM_LANES);
-    else
-        FOR_LANES(l, mask) to[l] = f[l];
+    FOR_LANES(l, mask) to[l] = f[l];
+}
+static void put_some_64(uint32_t *to, const void *from, uint32_t mask) {
+    const u64 *f = from;
+    FOR_LANES(l, mask) ((u64 *)to)[l] = f[l];
+}
+static inline void put_32(uint32_t *to, const void *from, uint32_t mask) {
+    mask == ALL_LANES ? (void)memcpy(to, from, 4 * SIM_LANES) : put_some_32(to, from, mask);
 }
 static inline void put_64(uint32_t *to, const void *from, uint32_t mask) {
-    const u64 *f = from;
-    u64 *t = (u64 *)to;
-    if (mask == ALL_LANES)
-        memcpy(to, from, 8 * SIM_LANES);
-    else
-        FOR_LANES(l, mask) t[l] = f[l];
+    mask == ALL_LANES ? (void)memcpy(to, from, 8 * SIM_LANES) : put_some_64(to, from, mask);
 }
 static const f32 *flush(float *to, const f32 *from) {
     for (int l = 0; l < SIM_LANES; l++)
