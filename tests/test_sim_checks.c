@@ -10,11 +10,11 @@
 #define READY INIT FENCE_INIT SYNC
 #define ADDRESS "add.u32 %r10, %r3, 4096;\n"
 #define EXPECT(bytes) "@%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3+4096], " #bytes ";\n"
-#define LOAD(to, bytes)                                                                           \
-    "@%p0 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r3+" #to            \
+#define LOAD(to, bytes)                                                                            \
+    "@%p0 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r3+" #to             \
     "], [%d1], " #bytes ", [%r10];\n"
-#define WAIT(parity)                                                                              \
-    "W" #parity ":\nmbarrier.try_wait.parity.shared::cta.b64 %p9, [%r3+4096], " #parity ";\n"     \
+#define WAIT(parity)                                                                               \
+    "W" #parity ":\nmbarrier.try_wait.parity.shared::cta.b64 %p9, [%r3+4096], " #parity ";\n"      \
     "@!%p9 bra W" #parity ";\n"
 #define OWN_WORD "shl.b32 %r11, %r0, 2; add.u32 %r12, %r3, %r11;\n"
 #define FILL OWN_WORD "st.shared.u32 [%r12], %r0;\n"
@@ -30,15 +30,17 @@
 #define DESCRIPTOR "mov.u64 %d10, 34360262720;\n" /* 0x800080040: at 1024, 128 bytes apart */
 #define WG_READY B_READY A_READY D_READY DESCRIPTOR
 #define WG_FENCE "wgmma.fence.sync.aligned;\n"
-#define WGMMA                                                                                     \
-    "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f0, %f1, %f2, %f3}, {%r20, %r21, "     \
+#define WGMMA                                                                                      \
+    "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f0, %f1, %f2, %f3}, {%r20, %r21, "      \
     "%r22, %r23}, %d10, 1, 1, 1, 0;\n"
 #define WG_COMMIT "wgmma.commit_group.sync.aligned;\n"
 #define WG_WAIT "wgmma.wait_group.sync.aligned 0;\n"
 #define USE_D "mul.wide.u32 %d11, %r0, 4; add.u64 %d12, %d0, %d11; st.global.f32 [%d12], %f0;\n"
 
 /* Two blocks of a cluster, and two without one. */
-#define PEER "mov.u32 %r13, %cluster_ctarank; xor.b32 %r14, %r13, 1; mapa.shared::cluster.u32 %r15, %r3, %r14;\n"
+#define PEER                                                                                       \
+    "mov.u32 %r13, %cluster_ctarank; xor.b32 %r14, %r13, 1; mapa.shared::cluster.u32 %r15, %r3, "  \
+    "%r14;\n"
 #define CLUSTER_SYNC "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;\n"
 
 typedef struct {
@@ -55,28 +57,36 @@ static const row rows[] = {
     {"race", 64, 1, 1, "@%p0 st.shared.u32 [%r3], %r1;\n@!%p1 ld.shared.u32 %r9, [%r3];", NULL},
     {NULL, 64, 1, 1, "@%p0 st.shared.u32 [%r3], %r1;\n" SYNC "ld.shared.u32 %r9, [%r3];", NULL},
     {"race", 64, 1, 1,
-     "@%p0 st.shared.u32 [%r3], %r1;\n" SYNC "ld.shared.u32 %r9, [%r3];\n@%p0 st.shared.u32 [%r3], 1;",
+     "@%p0 st.shared.u32 [%r3], %r1;\n" SYNC
+     "ld.shared.u32 %r9, [%r3];\n@%p0 st.shared.u32 [%r3], 1;",
      NULL},
     {NULL, 64, 1, 1,
      "@%p0 st.shared.u32 [%r3], %r1;\n" SYNC "ld.shared.u32 %r9, [%r3];\n" SYNC
-     "@%p0 st.shared.u32 [%r3], 1;", NULL},
-    {"unwritten", 32, 1, 1, "ld.shared.u32 %r9, [%r3+64];", "shared 0x440, which nothing has written"},
+     "@%p0 st.shared.u32 [%r3], 1;",
+     NULL},
+    {"unwritten", 32, 1, 1, "ld.shared.u32 %r9, [%r3+64];",
+     "shared 0x440, which nothing has written"},
     /* lanes of a warp */
     {"race", 32, 1, 1, FILL "xor.b32 %r13, %r12, 4;\nld.shared.u32 %r9, [%r13];",
      "by another lane of the warp"},
-    {NULL, 32, 1, 1, FILL "bar.warp.sync -1;\nxor.b32 %r13, %r12, 4;\nld.shared.u32 %r9, [%r13];", NULL},
+    {NULL, 32, 1, 1, FILL "bar.warp.sync -1;\nxor.b32 %r13, %r12, 4;\nld.shared.u32 %r9, [%r13];",
+     NULL},
     {NULL, 32, 1, 1, FILL "ld.shared.u32 %r9, [%r12];", NULL},
     {"race", 32, 1, 1, "st.shared.u32 [%r3], %r0;", "another lane"},
     {NULL, 32, 1, 1, "st.shared.u32 [%r3], 7;", NULL},
-    {NULL, 32, 1, 1, "shl.b32 %r11, %r0, 1; add.u32 %r12, %r3, %r11; cvt.u16.u32 %h0, %r0;\n"
-                     "st.shared.u16 [%r12], %h0;\nld.shared.u16 %h1, [%r12];", NULL},
+    {NULL, 32, 1, 1,
+     "shl.b32 %r11, %r0, 1; add.u32 %r12, %r3, %r11; cvt.u16.u32 %h0, %r0;\n"
+     "st.shared.u16 [%r12], %h0;\nld.shared.u16 %h1, [%r12];",
+     NULL},
     /* named barriers hand over memory */
     {NULL, 64, 1, 1,
      "@!%p1 bra CONSUME;\nst.shared.u32 [%r3+128], 5;\nbar.arrive 1, 64;\nret;\nCONSUME:\n"
-     "bar.sync 1, 64;\nld.shared.u32 %r9, [%r3+128];", NULL},
+     "bar.sync 1, 64;\nld.shared.u32 %r9, [%r3+128];",
+     NULL},
     {"race", 64, 1, 1,
      "@!%p1 bra CONSUME;\nbar.arrive 1, 64;\nst.shared.u32 [%r3+128], 5;\nret;\nCONSUME:\n"
-     "bar.sync 1, 64;\nld.shared.u32 %r9, [%r3+128];", NULL},
+     "bar.sync 1, 64;\nld.shared.u32 %r9, [%r3+128];",
+     NULL},
     {"barrier", 96, 1, 1, "@%p1 bar.sync 1, 64;\n@!%p1 bar.sync 1, 96;", "threads in one round"},
     {"barrier", 64, 1, 1, "@%p1 bar.arrive 1, 64;\n@%p1 bar.arrive 1, 64;", "comes twice"},
     {"barrier", 32, 1, 1, "mov.u32 %r9, 16;\nbar.sync %r9, 32;", "number 16 is not below 16"},
@@ -84,22 +94,30 @@ static const row rows[] = {
     {"deadlock", 64, 1, 1, "@%p1 bar.sync 1, 64;", "barrier 1: 32 of 64 threads have come"},
     /* divergence */
     {"divergence", 32, 1, 1,
-     "setp.lt.u32 %p4, %r0, 16;\n@%p4 bra LOW;\nbar.sync 1, 32;\nbra OUT;\nLOW:\nbar.sync 2, 32;\nOUT:",
+     "setp.lt.u32 %p4, %r0, 16;\n@%p4 bra LOW;\nbar.sync 1, 32;\nbra OUT;\nLOW:\nbar.sync 2, "
+     "32;\nOUT:",
      "wait here for others of the warp"},
-    {"divergence", 32, 1, 1, "setp.lt.u32 %p4, %r0, 16;\n@%p4 bar.sync 1, 32;", "do not execute it"},
+    {"divergence", 32, 1, 1, "setp.lt.u32 %p4, %r0, 16;\n@%p4 bar.sync 1, 32;",
+     "do not execute it"},
     {"divergence", 32, 1, 1,
      "setp.lt.u32 %p4, %r0, 16;\n@%p4 shfl.sync.idx.b32 %r9, %r0, 31, 31, 65535;",
      "reads lane 31, which does not take part"},
     {"divergence", 32, 1, 1, "shfl.sync.idx.b32 %r9, %r0, 0, 31, 65535;", "not in its mask"},
     {"divergence", 64, 1, 1, "@%p1 ret;\nbar.sync 0;", NULL},
-    {NULL, 32, 1, 1, "setp.lt.u32 %p4, %r0, 16;\n@%p4 bra LOW;\nmov.u32 %r9, 1;\nbra OUT;\nLOW:\n"
-                     "mov.u32 %r9, 2;\nOUT:\nbar.warp.sync -1;\nshfl.sync.idx.b32 %r10, %r9, 0, 31, -1;", NULL},
+    {NULL, 32, 1, 1,
+     "setp.lt.u32 %p4, %r0, 16;\n@%p4 bra LOW;\nmov.u32 %r9, 1;\nbra OUT;\nLOW:\n"
+     "mov.u32 %r9, 2;\nOUT:\nbar.warp.sync -1;\nshfl.sync.idx.b32 %r10, %r9, 0, 31, -1;",
+     NULL},
     /* mbarriers */
-    {NULL, 64, 1, 1, INIT2 SYNC "@%p2 mbarrier.arrive.shared::cta.b64 _, [%r3+4096];\n" WAIT(0), NULL},
-    {"deadlock", 64, 1, 1, INIT2 SYNC "@%p0 mbarrier.arrive.shared::cta.b64 _, [%r3+4096];\n" WAIT(0),
+    {NULL, 64, 1, 1, INIT2 SYNC "@%p2 mbarrier.arrive.shared::cta.b64 _, [%r3+4096];\n" WAIT(0),
+     NULL},
+    {"deadlock", 64, 1, 1,
+     INIT2 SYNC "@%p0 mbarrier.arrive.shared::cta.b64 _, [%r3+4096];\n" WAIT(0),
      "mbarrier 0x1400, phase 0 (parity 0): 1 of 2 arrivals missing, 0 bytes outstanding"},
-    {"deadlock", 32, 1, 1, READY EXPECT(64) WAIT(0), "0 of 1 arrivals missing, 64 bytes outstanding"},
-    {"deadlock", 32, 1, 1, READY "@%p0 mbarrier.arrive.shared::cta.b64 _, [%r3+4096];\n" WAIT(0) WAIT(1),
+    {"deadlock", 32, 1, 1, READY EXPECT(64) WAIT(0),
+     "0 of 1 arrivals missing, 64 bytes outstanding"},
+    {"deadlock", 32, 1, 1,
+     READY "@%p0 mbarrier.arrive.shared::cta.b64 _, [%r3+4096];\n" WAIT(0) WAIT(1),
      "phase 1 (parity 1)"},
     {"mbarrier", 32, 1, 1, READY EXPECT(16) "@%p0 mbarrier.arrive.shared::cta.b64 _, [%r3+4096];",
      "more arrivals than its count 1 in phase 0"},
@@ -108,27 +126,34 @@ static const row rows[] = {
     {"mbarrier", 32, 1, 1, INIT INIT, "initialised while in use"},
     {NULL, 32, 1, 1, INIT "@%p0 mbarrier.inval.shared::cta.b64 [%r3+4096];\n" INIT, NULL},
     {"mbarrier", 32, 1, 1, "@%p0 mbarrier.init.shared::cta.b64 [%r3+4096], 0;", "a count of 0"},
-    {"race", 64, 1, 1, INIT "@%p0 st.volatile.shared.u32 [%r3], 1;\n@%p1 ret;\nSPIN:\n"
-     "ld.volatile.shared.u32 %r9, [%r3];\nsetp.ne.u32 %p4, %r9, 1;\n@%p4 bra SPIN;\n"
-     "mbarrier.test_wait.parity.shared::cta.b64 %p9, [%r3+4096], 0;",
+    {"race", 64, 1, 1,
+     INIT "@%p0 st.volatile.shared.u32 [%r3], 1;\n@%p1 ret;\nSPIN:\n"
+          "ld.volatile.shared.u32 %r9, [%r3];\nsetp.ne.u32 %p4, %r9, 1;\n@%p4 bra SPIN;\n"
+          "mbarrier.test_wait.parity.shared::cta.b64 %p9, [%r3+4096], 0;",
      "its initialisation by warp 0"},
     {"drift", 64, 1, 1, READY "@%p2 mbarrier.arrive.shared::cta.b64 _, [%r3+4096];", "by chance"},
-    {NULL, 32, 1, 1, READY "@%p0 mbarrier.arrive.shared::cta.b64 _, [%r3+4096];\n"
-                           "@%p0 mbarrier.arrive.shared::cta.b64 _, [%r3+4096];", NULL},
+    {NULL, 32, 1, 1,
+     READY "@%p0 mbarrier.arrive.shared::cta.b64 _, [%r3+4096];\n"
+           "@%p0 mbarrier.arrive.shared::cta.b64 _, [%r3+4096];",
+     NULL},
     {NULL, 64, 1, 1,
      INIT SYNC "@!%p1 bra CONSUME;\n@%p0 st.shared.u32 [%r3], 5;\n"
-     "@%p0 mbarrier.arrive.shared::cta.b64 _, [%r3+4096];\nret;\nCONSUME:\n" WAIT(0)
-     "ld.shared.u32 %r9, [%r3];", NULL},
+               "@%p0 mbarrier.arrive.shared::cta.b64 _, [%r3+4096];\nret;\nCONSUME:\n" WAIT(
+                   0) "ld.shared.u32 %r9, [%r3];",
+     NULL},
     {"race", 64, 1, 1,
      INIT SYNC "@!%p1 bra CONSUME;\nst.shared.u32 [%r3], 5;\n"
-     "@%p0 mbarrier.arrive.shared::cta.b64 _, [%r3+4096];\nret;\nCONSUME:\n" WAIT(0)
-     "ld.shared.u32 %r9, [%r3];", "by warp 0"},
+               "@%p0 mbarrier.arrive.shared::cta.b64 _, [%r3+4096];\nret;\nCONSUME:\n" WAIT(
+                   0) "ld.shared.u32 %r9, [%r3];",
+     "by warp 0"},
     {NULL, 64, 1, 1,
      INIT SYNC "@!%p1 bra CONSUME;\nst.shared.u32 [%r3], 5;\nbar.warp.sync -1;\n"
-     "@%p0 mbarrier.arrive.shared::cta.b64 _, [%r3+4096];\nret;\nCONSUME:\n" WAIT(0)
-     "ld.shared.u32 %r9, [%r3];", NULL},
+               "@%p0 mbarrier.arrive.shared::cta.b64 _, [%r3+4096];\nret;\nCONSUME:\n" WAIT(
+                   0) "ld.shared.u32 %r9, [%r3];",
+     NULL},
     /* bulk loads */
-    {NULL, 32, 1, 1, READY ADDRESS EXPECT(64) LOAD(0, 64) WAIT(0) "ld.shared.u32 %r9, [%r3];", NULL},
+    {NULL, 32, 1, 1, READY ADDRESS EXPECT(64) LOAD(0, 64) WAIT(0) "ld.shared.u32 %r9, [%r3];",
+     NULL},
     {"race", 32, 1, 1, READY ADDRESS EXPECT(64) LOAD(0, 64) "ld.shared.u32 %r9, [%r3];\n" WAIT(0),
      "but the write by the copy into phase 0 of its mbarrier"},
     {"expect_tx", 32, 1, 1, READY ADDRESS EXPECT(64) LOAD(0, 64) LOAD(64, 64) WAIT(0),
@@ -143,37 +168,60 @@ static const row rows[] = {
     {"address", 32, 1, 1, READY ADDRESS EXPECT(8192) LOAD(0, 8192), "are in no allocation"},
     /* bulk stores */
     {NULL, 32, 1, 1, FILL PROXY "bar.warp.sync -1;\n" STORE COMMIT STORED, NULL},
-    {"proxy", 32, 1, 1, FILL "bar.warp.sync -1;\n" STORE COMMIT STORED, "no fence.proxy.async between"},
+    {"proxy", 32, 1, 1, FILL "bar.warp.sync -1;\n" STORE COMMIT STORED,
+     "no fence.proxy.async between"},
     {"race", 32, 1, 1, FILL PROXY STORE COMMIT STORED, "reads shared"},
-    {"race", 32, 1, 1, FILL PROXY "bar.warp.sync -1;\n" STORE COMMIT "st.shared.u32 [%r12], 9;\n" STORED,
+    {"race", 32, 1, 1,
+     FILL PROXY "bar.warp.sync -1;\n" STORE COMMIT "st.shared.u32 [%r12], 9;\n" STORED,
      "but the read by copy group 1 of warp 0"},
-    {NULL, 32, 1, 1, FILL PROXY "bar.warp.sync -1;\n" STORE COMMIT
-     "@%p0 cp.async.bulk.wait_group.read 0;\nbar.warp.sync -1;\nst.shared.u32 [%r12], 9;", NULL},
-    {"race", 32, 1, 1, FILL PROXY "bar.warp.sync -1;\n" STORE COMMIT
-     "@%p0 cp.async.bulk.wait_group.read 1;\nbar.warp.sync -1;\nst.shared.u32 [%r12], 9;\n" STORED, NULL},
-    {"exit", 32, 1, 1, FILL PROXY "bar.warp.sync -1;\n" STORE COMMIT, "may still read its shared memory"},
-    {"race", 32, 1, 1, FILL PROXY "bar.warp.sync -1;\n" STORE COMMIT
-     "@%p0 cp.async.bulk.wait_group.read 0;\n@%p0 ld.global.u32 %r9, [%d0];", "reads global"},
-    {NULL, 32, 1, 1, FILL PROXY "bar.warp.sync -1;\n" STORE COMMIT STORED "@%p0 ld.global.u32 %r9, [%d0];",
+    {NULL, 32, 1, 1,
+     FILL PROXY
+     "bar.warp.sync -1;\n" STORE COMMIT
+     "@%p0 cp.async.bulk.wait_group.read 0;\nbar.warp.sync -1;\nst.shared.u32 [%r12], 9;",
      NULL},
+    {"race", 32, 1, 1,
+     FILL PROXY
+     "bar.warp.sync -1;\n" STORE COMMIT
+     "@%p0 cp.async.bulk.wait_group.read 1;\nbar.warp.sync -1;\nst.shared.u32 [%r12], 9;\n" STORED,
+     NULL},
+    {"exit", 32, 1, 1, FILL PROXY "bar.warp.sync -1;\n" STORE COMMIT,
+     "may still read its shared memory"},
+    {"race", 32, 1, 1,
+     FILL PROXY "bar.warp.sync -1;\n" STORE COMMIT
+                "@%p0 cp.async.bulk.wait_group.read 0;\n@%p0 ld.global.u32 %r9, [%d0];",
+     "reads global"},
+    {NULL, 32, 1, 1,
+     FILL PROXY "bar.warp.sync -1;\n" STORE COMMIT STORED "@%p0 ld.global.u32 %r9, [%d0];", NULL},
     /* cp.async */
-    {NULL, 32, 1, 1, OWN_WORD "mul.wide.u32 %d2, %r0, 4; add.u64 %d3, %d1, %d2;\n"
+    {NULL, 32, 1, 1,
+     OWN_WORD
+     "mul.wide.u32 %d2, %r0, 4; add.u64 %d3, %d1, %d2;\n"
      "cp.async.ca.shared.global [%r12], [%d3], 4;\ncp.async.commit_group;\ncp.async.wait_group 0;\n"
-     "ld.shared.u32 %r9, [%r12];", NULL},
-    {"race", 32, 1, 1, OWN_WORD "mul.wide.u32 %d2, %r0, 4; add.u64 %d3, %d1, %d2;\n"
+     "ld.shared.u32 %r9, [%r12];",
+     NULL},
+    {"race", 32, 1, 1,
+     OWN_WORD
+     "mul.wide.u32 %d2, %r0, 4; add.u64 %d3, %d1, %d2;\n"
      "cp.async.ca.shared.global [%r12], [%d3], 4;\ncp.async.commit_group;\ncp.async.wait_group 1;\n"
-     "ld.shared.u32 %r9, [%r12];\ncp.async.wait_all;", "copy group 1"},
-    {"exit", 32, 1, 1, "@%p0 cp.async.ca.shared.global [%r3], [%d1], 4;", "a cp.async may still write"},
-    {NULL, 32, 1, 1, INIT SYNC "@%p0 cp.async.ca.shared.global [%r3], [%d1], 4;\n"
-     "@%p0 cp.async.mbarrier.arrive.noinc.shared.b64 [%r3+4096];\n" WAIT(0)
-     "ld.shared.u32 %r9, [%r3];\ncp.async.wait_all;", NULL},
+     "ld.shared.u32 %r9, [%r12];\ncp.async.wait_all;",
+     "copy group 1"},
+    {"exit", 32, 1, 1, "@%p0 cp.async.ca.shared.global [%r3], [%d1], 4;",
+     "a cp.async may still write"},
+    {NULL, 32, 1, 1,
+     INIT SYNC "@%p0 cp.async.ca.shared.global [%r3], [%d1], 4;\n"
+               "@%p0 cp.async.mbarrier.arrive.noinc.shared.b64 [%r3+4096];\n" WAIT(
+                   0) "ld.shared.u32 %r9, [%r3];\ncp.async.wait_all;",
+     NULL},
     /* tensor maps */
-    {"tensor map", 32, 1, 1, READY ADDRESS "mov.b64 %d2, map;\n@%p0 cp.async.bulk.tensor.2d.shared::cluster"
-     ".global.tile.mbarrier::complete_tx::bytes [%r3], [%d2, {%r1, %r1}], [%r10];", "are none"},
+    {"tensor map", 32, 1, 1,
+     READY ADDRESS "mov.b64 %d2, map;\n@%p0 cp.async.bulk.tensor.2d.shared::cluster"
+                   ".global.tile.mbarrier::complete_tx::bytes [%r3], [%d2, {%r1, %r1}], [%r10];",
+     "are none"},
     /* wgmma */
     {NULL, 128, 1, 1, WG_READY WG_FENCE WGMMA WG_COMMIT WG_WAIT USE_D, NULL},
     {NULL, 128, 1, 1, WG_READY WG_FENCE WGMMA WGMMA WG_COMMIT WG_WAIT USE_D, NULL},
-    {"wgmma.fence", 128, 1, 1, WG_READY WGMMA WG_COMMIT WG_WAIT USE_D, "none before the warp's first"},
+    {"wgmma.fence", 128, 1, 1, WG_READY WGMMA WG_COMMIT WG_WAIT USE_D,
+     "none before the warp's first"},
     {"wgmma.fence", 128, 1, 1, WG_READY WG_FENCE "mov.f32 %f1, %f0;\n" WGMMA WG_COMMIT WG_WAIT,
      "an accumulator has been read or written"},
     {"wgmma registers", 128, 1, 1, WG_READY WG_FENCE WGMMA WG_COMMIT USE_D WG_WAIT,
@@ -182,14 +230,19 @@ static const row rows[] = {
     {"wgmma registers", 128, 1, 1, WG_READY WG_FENCE WGMMA WG_COMMIT "mov.u32 %r20, 1;\n" WG_WAIT,
      "a register of A is written"},
     {"exit", 128, 1, 1, WG_READY WG_FENCE WGMMA WG_COMMIT, "has not waited for"},
-    {"proxy", 128, 1, 1, FILL SYNC A_READY D_READY DESCRIPTOR WG_FENCE WGMMA WG_COMMIT WG_WAIT, NULL},
-    {"race", 128, 1, 1, FILL PROXY A_READY D_READY DESCRIPTOR WG_FENCE WGMMA WG_COMMIT WG_WAIT, NULL},
+    {"proxy", 128, 1, 1, FILL SYNC A_READY D_READY DESCRIPTOR WG_FENCE WGMMA WG_COMMIT WG_WAIT,
+     NULL},
+    {"race", 128, 1, 1, FILL PROXY A_READY D_READY DESCRIPTOR WG_FENCE WGMMA WG_COMMIT WG_WAIT,
+     NULL},
     {"race", 128, 1, 1, WG_READY WG_FENCE WGMMA WG_COMMIT "@%p0 st.shared.u32 [%r3], 1;\n" WG_WAIT,
      NULL},
-    {NULL, 128, 1, 1, WG_READY WG_FENCE WGMMA WG_COMMIT WG_WAIT SYNC "@%p0 st.shared.u32 [%r3], 1;", NULL},
-    {"descriptor", 128, 1, 1, WG_READY "cvt.u64.u32 %d11, %r2; add.u64 %d10, %d10, %d11;\n" WG_FENCE WGMMA
-     WG_COMMIT WG_WAIT, "differs between the lanes"},
-    {"descriptor", 128, 1, 1, WG_READY "mov.u64 %d10, 34359738432;\n" WG_FENCE WGMMA WG_COMMIT WG_WAIT,
+    {NULL, 128, 1, 1, WG_READY WG_FENCE WGMMA WG_COMMIT WG_WAIT SYNC "@%p0 st.shared.u32 [%r3], 1;",
+     NULL},
+    {"descriptor", 128, 1, 1,
+     WG_READY "cvt.u64.u32 %d11, %r2; add.u64 %d10, %d10, %d11;\n" WG_FENCE WGMMA WG_COMMIT WG_WAIT,
+     "differs between the lanes"},
+    {"descriptor", 128, 1, 1,
+     WG_READY "mov.u64 %d10, 34359738432;\n" WG_FENCE WGMMA WG_COMMIT WG_WAIT,
      "of B, 0x0000000800000040: has a leading byte offset of 0"},
     {"address", 128, 1, 1, WG_READY "mov.u64 %d10, 34360278016;\n" WG_FENCE WGMMA WG_COMMIT WG_WAIT,
      "shared address"},
@@ -199,13 +252,17 @@ static const row rows[] = {
     {"wgmma", 128, 1, 1, WG_READY "@%p1 add.u64 %d10, %d10, 16;\n" WG_FENCE WGMMA WG_COMMIT WG_WAIT,
      "disagree on product 1"},
     /* setmaxnreg */
-    {NULL, 128, 1, 1, "setmaxnreg.dec.sync.aligned.u32 64;\nsetmaxnreg.inc.sync.aligned.u32 128;", NULL},
-    {"setmaxnreg", 128, 1, 1, "setmaxnreg.dec.sync.aligned.u32 64;\nsetmaxnreg.inc.sync.aligned.u32 40;",
+    {NULL, 128, 1, 1, "setmaxnreg.dec.sync.aligned.u32 64;\nsetmaxnreg.inc.sync.aligned.u32 128;",
+     NULL},
+    {"setmaxnreg", 128, 1, 1,
+     "setmaxnreg.dec.sync.aligned.u32 64;\nsetmaxnreg.inc.sync.aligned.u32 40;",
      "from 64 registers a thread to 40: that is no increase"},
-    {"setmaxnreg", 128, 1, 1, "setmaxnreg.dec.sync.aligned.u32 64;\nsetmaxnreg.dec.sync.aligned.u32 72;",
-     "no decrease"},
-    {"setmaxnreg", 128, 1, 1, "@%p1 setmaxnreg.dec.sync.aligned.u32 64;\n"
-     "@!%p1 setmaxnreg.dec.sync.aligned.u32 72;", "another warp of the warpgroup"},
+    {"setmaxnreg", 128, 1, 1,
+     "setmaxnreg.dec.sync.aligned.u32 64;\nsetmaxnreg.dec.sync.aligned.u32 72;", "no decrease"},
+    {"setmaxnreg", 128, 1, 1,
+     "@%p1 setmaxnreg.dec.sync.aligned.u32 64;\n"
+     "@!%p1 setmaxnreg.dec.sync.aligned.u32 72;",
+     "another warp of the warpgroup"},
     {"setmaxnreg", 1024, 1, 1, "setmaxnreg.inc.sync.aligned.u32 96;", "the block's pool has 0"},
     {"deadlock", 1024, 1, 1, "setmaxnreg.inc.sync.aligned.u32 96;", "1024 registers"},
     /* addresses */
@@ -215,11 +272,13 @@ static const row rows[] = {
     {"address", 32, 1, 1, "ld.global.u32 %r9, [%d1+2];", "is not a multiple of 4"},
     {"address", 32, 1, 1, "ld.global.u32 %r9, [%d1+4096];", "are in no allocation"},
     {"address", 32, 1, 1, "st.global.u32 [%d1+-4], 1;", "are in no allocation"},
-    {"address", 32, 1, 1, "mov.u64 %d2, 0;\natom.global.add.u32 %r9, [%d2], 1;", "0x0 are in no allocation"},
+    {"address", 32, 1, 1, "mov.u64 %d2, 0;\natom.global.add.u32 %r9, [%d2], 1;",
+     "0x0 are in no allocation"},
     {"unwritten", 32, 1, 1, "@%p0 ld.global.u32 %r9, [%d0+16];", "reads global"},
     {NULL, 32, 1, 1, "@%p0 st.global.u32 [%d0+16], 3;\n@%p0 ld.global.u32 %r9, [%d0+16];", NULL},
     /* registers */
-    {"undefined", 32, 1, 1, "st.shared.u32 [%r3], %r50;", "a value is a register that has no value"},
+    {"undefined", 32, 1, 1, "st.shared.u32 [%r3], %r50;",
+     "a value is a register that has no value"},
     {"undefined", 32, 1, 1, "add.u32 %r51, %r50, 4;\nld.global.u32 %r9, [%d9];", "an operand"},
     {"undefined", 32, 1, 1, "@%p8 mov.u32 %r9, 1;", "the guard"},
     {"undefined", 32, 1, 1, "@%p0 mov.u32 %r9, 1;\nst.shared.u32 [%r3+64], %r9;", "lanes fffffffe"},
@@ -227,44 +286,72 @@ static const row rows[] = {
     {NULL, 32, 1, 1, "@%p0 mov.u32 %r9, 1;\n@%p0 st.shared.u32 [%r3+64], %r9;", NULL},
     /* global memory between blocks */
     {"race", 32, 2, 1, "@%p0 st.global.u32 [%d0], %r4;", "overwrites global"},
-    {NULL, 32, 2, 1, "mul.wide.u32 %d2, %r4, 4; add.u64 %d3, %d0, %d2;\n@%p0 st.global.u32 [%d3], %r4;", NULL},
+    {NULL, 32, 2, 1,
+     "mul.wide.u32 %d2, %r4, 4; add.u64 %d3, %d0, %d2;\n@%p0 st.global.u32 [%d3], %r4;", NULL},
     {NULL, 32, 2, 1, "@%p0 red.global.add.u32 [%d1], 1;", NULL},
-    {"race", 32, 2, 1, "@!%p0 ret;\n@!%p3 bra SECOND;\nst.global.u32 [%d0], 7;\nred.global.add.u32 [%d1], 1;\n"
-     "ret;\nSECOND:\nld.relaxed.gpu.global.u32 %r9, [%d1];\nsetp.eq.u32 %p4, %r9, 0;\n@%p4 bra SECOND;\n"
-     "ld.global.u32 %r10, [%d0];", "reads global"},
-    {NULL, 32, 2, 1, "@!%p0 ret;\n@!%p3 bra SECOND;\nst.global.u32 [%d0], 7;\nmembar.gl;\n"
+    {"race", 32, 2, 1,
+     "@!%p0 ret;\n@!%p3 bra SECOND;\nst.global.u32 [%d0], 7;\nred.global.add.u32 [%d1], 1;\n"
+     "ret;\nSECOND:\nld.relaxed.gpu.global.u32 %r9, [%d1];\nsetp.eq.u32 %p4, %r9, 0;\n@%p4 bra "
+     "SECOND;\n"
+     "ld.global.u32 %r10, [%d0];",
+     "reads global"},
+    {NULL, 32, 2, 1,
+     "@!%p0 ret;\n@!%p3 bra SECOND;\nst.global.u32 [%d0], 7;\nmembar.gl;\n"
      "red.global.add.u32 [%d1], 1;\nret;\nSECOND:\nld.relaxed.gpu.global.u32 %r9, [%d1];\n"
-     "setp.eq.u32 %p4, %r9, 0;\n@%p4 bra SECOND;\nmembar.gl;\nld.global.u32 %r10, [%d0];", NULL},
-    {"race", 32, 2, 1, "@!%p0 ret;\n@!%p3 bra SECOND;\nst.global.u32 [%d0], 7;\nmembar.gl;\n"
+     "setp.eq.u32 %p4, %r9, 0;\n@%p4 bra SECOND;\nmembar.gl;\nld.global.u32 %r10, [%d0];",
+     NULL},
+    {"race", 32, 2, 1,
+     "@!%p0 ret;\n@!%p3 bra SECOND;\nst.global.u32 [%d0], 7;\nmembar.gl;\n"
      "red.global.add.u32 [%d1], 1;\nret;\nSECOND:\nld.relaxed.gpu.global.u32 %r9, [%d1];\n"
-     "setp.eq.u32 %p4, %r9, 0;\n@%p4 bra SECOND;\nld.global.u32 %r10, [%d0];", "reads global"},
-    {NULL, 32, 2, 1, "@!%p0 ret;\n@!%p3 bra SECOND;\nst.global.u32 [%d0], 7;\n"
+     "setp.eq.u32 %p4, %r9, 0;\n@%p4 bra SECOND;\nld.global.u32 %r10, [%d0];",
+     "reads global"},
+    {NULL, 32, 2, 1,
+     "@!%p0 ret;\n@!%p3 bra SECOND;\nst.global.u32 [%d0], 7;\n"
      "st.release.gpu.global.u32 [%d1], 1;\nret;\nSECOND:\nld.acquire.gpu.global.u32 %r9, [%d1];\n"
-     "setp.eq.u32 %p4, %r9, 0;\n@%p4 bra SECOND;\nld.global.u32 %r10, [%d0];", NULL},
+     "setp.eq.u32 %p4, %r9, 0;\n@%p4 bra SECOND;\nld.global.u32 %r10, [%d0];",
+     NULL},
     {"race", 64, 1, 1, "@%p2 st.global.u32 [%d0], %r1;", "overwrites global"},
     /* clusters */
-    {NULL, 32, 2, 2, PEER "@%p0 mbarrier.init.shared::cta.b64 [%r3+4096], 1;\n" FENCE_INIT CLUSTER_SYNC
-     "@%p0 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r15+4096];\n" WAIT(0) CLUSTER_SYNC, NULL},
-    {"race", 32, 2, 2, PEER INIT FENCE_INIT SYNC
-     "@%p0 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r15+4096];\n" WAIT(0) CLUSTER_SYNC,
+    {NULL, 32, 2, 2,
+     PEER "@%p0 mbarrier.init.shared::cta.b64 [%r3+4096], 1;\n" FENCE_INIT CLUSTER_SYNC
+          "@%p0 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r15+4096];\n" WAIT(0)
+              CLUSTER_SYNC,
+     NULL},
+    {"race", 32, 2, 2,
+     PEER INIT FENCE_INIT SYNC
+     "@%p0 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r15+4096];\n" WAIT(0)
+         CLUSTER_SYNC,
      "its initialisation by warp 0 of block"},
-    {"exit", 32, 2, 2, PEER INIT FENCE_INIT CLUSTER_SYNC
-     "@%p0 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r15+4096];", "of the cluster"},
-    {NULL, 32, 2, 2, PEER "@%p0 st.shared.u32 [%r3], %r13;\n" CLUSTER_SYNC
-     "ld.shared::cluster.u32 %r9, [%r15];\n" CLUSTER_SYNC, NULL},
-    {"race", 32, 2, 2, PEER "@%p0 st.shared.u32 [%r3], %r13;\n@%p0 st.shared::cluster.u32 [%r15], 1;\n"
-     CLUSTER_SYNC, "overwrites shared"},
+    {"exit", 32, 2, 2,
+     PEER INIT FENCE_INIT CLUSTER_SYNC
+     "@%p0 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r15+4096];",
+     "of the cluster"},
+    {NULL, 32, 2, 2,
+     PEER "@%p0 st.shared.u32 [%r3], %r13;\n" CLUSTER_SYNC
+          "ld.shared::cluster.u32 %r9, [%r15];\n" CLUSTER_SYNC,
+     NULL},
+    {"race", 32, 2, 2,
+     PEER "@%p0 st.shared.u32 [%r3], %r13;\n@%p0 st.shared::cluster.u32 [%r15], 1;\n" CLUSTER_SYNC,
+     "overwrites shared"},
     {"exit", 32, 2, 2, PEER "@%p0 st.shared::cluster.u32 [%r15], 1;", NULL},
-    {"address", 32, 2, 2, PEER "@%p0 st.shared.u32 [%r15], 1;\n" CLUSTER_SYNC, "is not in this block"},
-    {"address", 32, 1, 1, "mov.u32 %r9, 50332672;\nld.shared::cluster.u32 %r10, [%r9];", "no block of rank 3"},
+    {"address", 32, 2, 2, PEER "@%p0 st.shared.u32 [%r15], 1;\n" CLUSTER_SYNC,
+     "is not in this block"},
+    {"address", 32, 1, 1, "mov.u32 %r9, 50332672;\nld.shared::cluster.u32 %r10, [%r9];",
+     "no block of rank 3"},
     {"barrier", 32, 2, 2, "barrier.cluster.arrive.aligned;\n" CLUSTER_SYNC, "arrives twice"},
     {"barrier", 32, 2, 2, "barrier.cluster.wait.aligned;", "without having arrived"},
-    {NULL, 32, 2, 2, PEER INIT FENCE_INIT CLUSTER_SYNC EXPECT(4) "add.u32 %r16, %r15, 4096;\n"
-     "@%p0 st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r15], 5, [%r16];\n" WAIT(0)
-     "ld.shared.u32 %r9, [%r3];\n" CLUSTER_SYNC, NULL},
-    {"race", 32, 2, 2, PEER INIT FENCE_INIT CLUSTER_SYNC EXPECT(4) "add.u32 %r16, %r15, 4096;\n"
-     "@%p0 st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r15], 5, [%r16];\n"
-     "ld.shared.u32 %r9, [%r3];\n" WAIT(0) CLUSTER_SYNC, NULL},
+    {NULL, 32, 2, 2,
+     PEER INIT FENCE_INIT CLUSTER_SYNC EXPECT(
+         4) "add.u32 %r16, %r15, 4096;\n"
+            "@%p0 st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r15], 5, "
+            "[%r16];\n" WAIT(0) "ld.shared.u32 %r9, [%r3];\n" CLUSTER_SYNC,
+     NULL},
+    {"race", 32, 2, 2,
+     PEER INIT FENCE_INIT CLUSTER_SYNC EXPECT(
+         4) "add.u32 %r16, %r15, 4096;\n"
+            "@%p0 st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r15], 5, [%r16];\n"
+            "ld.shared.u32 %r9, [%r3];\n" WAIT(0) CLUSTER_SYNC,
+     NULL},
     /* ends */
     {"trap", 32, 1, 1, "@%p0 trap;", "lanes 00000001"},
     {"steps", 32, 1, 1, "FOREVER:\nbra FOREVER;", "gave up after 100000 instructions"},
@@ -290,7 +377,8 @@ static void try_row(const row *r, sim_order order, uint64_t seed) {
     const sim_finding *f = r->rule ? find_rule(&k, r->rule) : NULL;
     bool good = r->rule ? f && (!r->words || strstr(f->text, r->words)) : !k.result.n_findings;
     for (int i = 0; r->rule && !good && i < k.result.n_findings; i++)
-        good = !strcmp(k.result.finding[i].rule, r->rule) && strstr(k.result.finding[i].text, r->words);
+        good = !strcmp(k.result.finding[i].rule, r->rule) &&
+               strstr(k.result.finding[i].text, r->words);
     CHECK(good);
     if (!good) show(r, &k);
     close_run(&k);
@@ -326,8 +414,9 @@ TEST(findings_are_told_once_and_counted) {
     CHECK_INT(k.result.finding[0].count, 320);
     CHECK_INT(k.result.finding[0].ptx_line, 13);
     CHECK_INT(k.result.finding[0].source_line, 0);
-    CHECK_STR(k.result.finding[0].text,
-              "block 0 warp 0: reads shared 0x400, which nothing has written (ld.shared.u32, PTX 13)");
+    CHECK_STR(
+        k.result.finding[0].text,
+        "block 0 warp 0: reads shared 0x400, which nothing has written (ld.shared.u32, PTX 13)");
     close_run(&k);
 }
 
@@ -335,7 +424,8 @@ TEST(findings_have_a_limit) {
     kernel_run k;
     open_run(&k);
     k.options.max_findings = 2;
-    run_lines(&k, "ld.shared.u32 %r9, [%r3];\nld.shared.u32 %r9, [%r3+4];\nld.shared.u32 %r9, [%r3+8];");
+    run_lines(
+        &k, "ld.shared.u32 %r9, [%r3];\nld.shared.u32 %r9, [%r3+4];\nld.shared.u32 %r9, [%r3+8];");
     CHECK_INT(k.result.n_findings, 2);
     close_run(&k);
 }

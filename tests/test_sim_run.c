@@ -117,10 +117,10 @@ static const struct {
     {"activemask.b32 %r20;", 0xffffffff},
 };
 
-#define GIVEN                                                                                     \
-    "mov.u32 %r10, 7; mov.s32 %r11, -3; mov.u32 %r12, 0x80000001; mov.u64 %d10, 0x10000000005;\n" \
-    "mov.f32 %f10, 0f3fc00000; mov.f32 %f11, 0fc0100000; mov.f32 %f12, 0f7fffffff;\n"             \
-    "mov.u16 %h1, 0xfff0; mov.u16 %h2, 3; setp.eq.u32 %p4, %r10, 7;\n"                            \
+#define GIVEN                                                                                      \
+    "mov.u32 %r10, 7; mov.s32 %r11, -3; mov.u32 %r12, 0x80000001; mov.u64 %d10, 0x10000000005;\n"  \
+    "mov.f32 %f10, 0f3fc00000; mov.f32 %f11, 0fc0100000; mov.f32 %f12, 0f7fffffff;\n"              \
+    "mov.u16 %h1, 0xfff0; mov.u16 %h2, 3; setp.eq.u32 %p4, %r10, 7;\n"                             \
     "mul.wide.u32 %d2, %r0, 8; add.u64 %d3, %d0, %d2;\n"
 
 TEST(plain_values) {
@@ -129,7 +129,12 @@ TEST(plain_values) {
         open_run(&k);
         bool wide = strstr(values[i].lines, "%d20") != NULL, real = strstr(values[i].lines, "%f20");
         char *lines = wl_format("%s%s\nst.global.%s [%%d3], %%%s20;", GIVEN, values[i].lines,
-                                wide ? "u64" : real ? "f32" : "u32", wide ? "d" : real ? "f" : "r");
+                                wide   ? "u64"
+                                : real ? "f32"
+                                       : "u32",
+                                wide   ? "d"
+                                : real ? "f"
+                                       : "r");
         run_lines(&k, lines);
         for (int l = 0; l < 32; l += 31) {
             uint64_t got = 0;
@@ -173,10 +178,18 @@ TEST(plain_variants_agree) {
 
 /* Every operation that the reader may give has a meaning, or is a hint. */
 TEST(every_operation_has_a_meaning) {
-    static const int none[] = {SIM_OP_NONE, SIM_OP_BRA, SIM_OP_EXIT, SIM_OP_TRAP, SIM_OP_NANOSLEEP,
-                               SIM_OP_GRIDDEP_LAUNCH, SIM_OP_GRIDDEP_WAIT, SIM_OP_PREFETCH,
-                               SIM_OP_BULK_PREFETCH, SIM_OP_FENCE_PROXY_ALIAS,
-                               SIM_OP_FENCE_PROXY_TENSORMAP, SIM_OP_FENCE_PROXY_ASYNC_GLOBAL};
+    static const int none[] = {SIM_OP_NONE,
+                               SIM_OP_BRA,
+                               SIM_OP_EXIT,
+                               SIM_OP_TRAP,
+                               SIM_OP_NANOSLEEP,
+                               SIM_OP_GRIDDEP_LAUNCH,
+                               SIM_OP_GRIDDEP_WAIT,
+                               SIM_OP_PREFETCH,
+                               SIM_OP_BULK_PREFETCH,
+                               SIM_OP_FENCE_PROXY_ALIAS,
+                               SIM_OP_FENCE_PROXY_TENSORMAP,
+                               SIM_OP_FENCE_PROXY_ASYNC_GLOBAL};
     plain_op *const *plain = plain_table(false);
     for (int op = 0; op < SIM_OPS; op++) {
         int n = !!plain[op] + !!memory_ops[op] + !!sync_ops[op] + !!lane_ops[op] + !!wgmma_ops[op] +
@@ -199,22 +212,54 @@ static void run_clean(kernel_run *k, const char *lines) {
         printf("  [%s] %s\n", k->result.finding[i].rule, k->result.finding[i].text);
 }
 
-static uint32_t loop_count(uint32_t t) { return t % 5 + 1; }
-static uint32_t is_even(uint32_t t) { return t % 2 ? 20 : 10; }
-static uint32_t up(uint32_t t) { return t >= 2 ? t - 2 : t; }
-static uint32_t down_eight(uint32_t t) { return t % 8 < 7 ? t + 1 : t; }
-static uint32_t butterfly(uint32_t t) { return t ^ 5; }
-static uint32_t broadcast(uint32_t t) { return t / 4 * 4 + 3; }
-static uint32_t ballot(uint32_t t) { return (void)t, 0x3ff; }
-static uint32_t one(uint32_t t) { return (void)t, 1; }
-static uint32_t sum(uint32_t t) { return (void)t, 496; }
-static uint32_t quads(uint32_t t) { return 0xfu << t / 4 * 4; }
-static uint32_t leader(uint32_t t) { return t == 4 ? 1 : 0; }
-static uint32_t twice(uint32_t t) { return 2 * t; }
-static uint32_t fetched(uint32_t t) { return t + 5; }
-static uint32_t same(uint32_t t) { return t; }
-static uint32_t low_byte(uint32_t t) { return t == 200 - 128 ? 0xffffffc8 : 0; }
-static uint32_t neighbour(uint32_t t) { return t ^ 1; }
+static uint32_t loop_count(uint32_t t) {
+    return t % 5 + 1;
+}
+static uint32_t is_even(uint32_t t) {
+    return t % 2 ? 20 : 10;
+}
+static uint32_t up(uint32_t t) {
+    return t >= 2 ? t - 2 : t;
+}
+static uint32_t down_eight(uint32_t t) {
+    return t % 8 < 7 ? t + 1 : t;
+}
+static uint32_t butterfly(uint32_t t) {
+    return t ^ 5;
+}
+static uint32_t broadcast(uint32_t t) {
+    return t / 4 * 4 + 3;
+}
+static uint32_t ballot(uint32_t t) {
+    return (void)t, 0x3ff;
+}
+static uint32_t one(uint32_t t) {
+    return (void)t, 1;
+}
+static uint32_t sum(uint32_t t) {
+    return (void)t, 496;
+}
+static uint32_t quads(uint32_t t) {
+    return 0xfu << t / 4 * 4;
+}
+static uint32_t leader(uint32_t t) {
+    return t == 4 ? 1 : 0;
+}
+static uint32_t twice(uint32_t t) {
+    return 2 * t;
+}
+static uint32_t fetched(uint32_t t) {
+    return t + 5;
+}
+static uint32_t same(uint32_t t) {
+    return t;
+}
+static uint32_t low_byte(uint32_t t) {
+    return t == 200 - 128 ? 0xffffffc8 : 0;
+}
+static uint32_t neighbour(uint32_t t) {
+    return t ^ 1;
+}
 
 static const struct {
     const char *lines;
@@ -222,43 +267,57 @@ static const struct {
     uint32_t threads;
 } threads[] = {
     {"mov.u32 %r20, 0; rem.u32 %r10, %r0, 5;\nAGAIN:\nadd.u32 %r20, %r20, 1;\n"
-     "setp.ge.u32 %p4, %r10, %r20;\n@%p4 bra AGAIN;\n", loop_count, 32},
-    {"and.b32 %r10, %r0, 1; setp.eq.u32 %p4, %r10, 0;\n@%p4 bra EVEN;\nmov.u32 %r20, 20;\nbra OUT;\n"
-     "EVEN:\nmov.u32 %r20, 10;\nOUT:\n", is_even, 48},
+     "setp.ge.u32 %p4, %r10, %r20;\n@%p4 bra AGAIN;\n",
+     loop_count, 32},
+    {"and.b32 %r10, %r0, 1; setp.eq.u32 %p4, %r10, 0;\n@%p4 bra EVEN;\nmov.u32 %r20, 20;\nbra "
+     "OUT;\n"
+     "EVEN:\nmov.u32 %r20, 10;\nOUT:\n",
+     is_even, 48},
     {"shfl.sync.up.b32 %r20|%p5, %r0, 2, 0, -1;\n", up, 32},
     {"shfl.sync.down.b32 %r20, %r0, 1, 6175, -1;\n", down_eight, 32},
     {"shfl.sync.bfly.b32 %r20, %r0, 5, 31, -1;\n", butterfly, 32},
     {"shfl.sync.idx.b32 %r20, %r0, 3, 7199, -1;\n", broadcast, 32},
     {"setp.lt.u32 %p4, %r0, 10; vote.sync.ballot.b32 %r20, %p4, -1;\n", ballot, 32},
-    {"setp.lt.u32 %p4, %r0, 10; vote.sync.any.pred %p5, %p4, -1; selp.u32 %r20, 1, 0, %p5;\n", one, 32},
-    {"setp.lt.u32 %p4, %r0, 99; vote.sync.all.pred %p5, %p4, -1; selp.u32 %r20, 1, 0, %p5;\n", one, 32},
+    {"setp.lt.u32 %p4, %r0, 10; vote.sync.any.pred %p5, %p4, -1; selp.u32 %r20, 1, 0, %p5;\n", one,
+     32},
+    {"setp.lt.u32 %p4, %r0, 99; vote.sync.all.pred %p5, %p4, -1; selp.u32 %r20, 1, 0, %p5;\n", one,
+     32},
     {"redux.sync.add.u32 %r20, %r0, -1;\n", sum, 32},
     {"shr.u32 %r10, %r0, 2; match.any.sync.b32 %r20, %r10, -1;\n", quads, 32},
     {"setp.lt.u32 %p4, %r0, 4; mov.u32 %r20, 0;\n@%p4 bra OUT;\nelect.sync _|%p5, 0xfffffff0;\n"
-     "selp.u32 %r20, 1, 0, %p5;\nOUT:\n", leader, 32},
+     "selp.u32 %r20, 1, 0, %p5;\nOUT:\n",
+     leader, 32},
     {"ld.global.u32 %r10, [%d4]; add.u32 %r20, %r10, %r10;\n", twice, 64},
-    {"shl.b32 %r10, %r0, 4; add.u32 %r11, %r3, %r10;\nst.shared.v4.u32 [%r11], {%r0, %r10, %r0, %r0};\n"
-     "ld.shared.v2.u32 {%r20, %r12}, [%r11+8];\n", same, 64},
+    {"shl.b32 %r10, %r0, 4; add.u32 %r11, %r3, %r10;\nst.shared.v4.u32 [%r11], {%r0, %r10, %r0, "
+     "%r0};\n"
+     "ld.shared.v2.u32 {%r20, %r12}, [%r11+8];\n",
+     same, 64},
     {"add.u32 %r10, %r3, %r0; cvt.u16.u32 %h1, %r0; setp.eq.u32 %p4, %r0, 72;\n"
      "@%p4 mov.u16 %h1, 200;\nst.shared.u8 [%r10], %h1;\nld.shared.s8 %r20, [%r10];\n"
-     "@!%p4 mov.u32 %r20, 0;\n", low_byte, 96},
+     "@!%p4 mov.u32 %r20, 0;\n",
+     low_byte, 96},
     {"st.global.u32 [%d3], %r0;\natom.global.add.u32 %r10, [%d3], 5;\nld.global.u32 %r20, [%d3];\n",
      fetched, 32},
     {"shl.b32 %r10, %r0, 2; add.u32 %r11, %r3, %r10;\nst.shared.u32 [%r11], %r0;\nbar.sync 0;\n"
-     "xor.b32 %r12, %r11, 4;\nld.shared.u32 %r20, [%r12];\n", neighbour, 128},
+     "xor.b32 %r12, %r11, 4;\nld.shared.u32 %r20, [%r12];\n",
+     neighbour, 128},
     /* matrices out and in again */
-    {"shl.b32 %r10, %r0, 4; add.u32 %r11, %r3, %r10;\nstmatrix.sync.aligned.m8n8.x4.shared.b16 [%r11], "
-     "{%r0, %r0, %r0, %r0};\nbar.warp.sync -1;\nldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r20, %r21, "
-     "%r22, %r23}, [%r11];\n", same, 32},
+    {"shl.b32 %r10, %r0, 4; add.u32 %r11, %r3, %r10;\nstmatrix.sync.aligned.m8n8.x4.shared.b16 "
+     "[%r11], "
+     "{%r0, %r0, %r0, %r0};\nbar.warp.sync -1;\nldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r20, "
+     "%r21, "
+     "%r22, %r23}, [%r11];\n",
+     same, 32},
     /* the scheme of a warp's own barrier: the last arrival lets all through */
     {"@%p0 mbarrier.init.shared::cta.b64 [%r3], 64;\nbar.sync 0;\n"
      "mbarrier.arrive.shared::cta.b64 %d10, [%r3];\nAGAIN:\n"
-     "mbarrier.try_wait.shared::cta.b64 %p4, [%r3], %d10;\n@!%p4 bra AGAIN;\nmov.u32 %r20, %r0;\n", same,
-     64},
+     "mbarrier.try_wait.shared::cta.b64 %p4, [%r3], %d10;\n@!%p4 bra AGAIN;\nmov.u32 %r20, %r0;\n",
+     same, 64},
     {"setp.lt.u32 %p4, %r0, 10; bar.red.popc.u32 %r20, 0, %p4; sub.u32 %r20, %r20, 9;\n", one, 96},
     /* asynchronous copies */
     {"shl.b32 %r10, %r0, 2; add.u32 %r11, %r3, %r10;\ncp.async.ca.shared.global [%r11], [%d4], 4;\n"
-     "cp.async.wait_all;\nld.shared.u32 %r20, [%r11];\n", same, 64},
+     "cp.async.wait_all;\nld.shared.u32 %r20, [%r11];\n",
+     same, 64},
 };
 
 TEST(threads_values) {
@@ -297,12 +356,18 @@ TEST(atomics) {
         const char *line;
         uint32_t want; /* of the word that was 7 */
     } rows[] = {
-        {"atom.global.add.u32 %r10, [%d0], 1;", 39},     {"atom.global.min.u32 %r10, [%d0], %r0;", 0},
-        {"atom.global.max.s32 %r10, [%d0], %r0;", 31},   {"atom.global.inc.u32 %r10, [%d0], 8;", 3},
-        {"atom.global.dec.u32 %r10, [%d0], 8;", 2},      {"atom.global.and.b32 %r10, [%d0], 5;", 5},
-        {"atom.global.or.b32 %r10, [%d0], 8;", 15},      {"atom.global.xor.b32 %r10, [%d0], 8;", 7},
-        {"atom.global.exch.b32 %r10, [%d0], 5;", 5},     {"atom.global.cas.b32 %r10, [%d0], 7, 9;", 9},
-        {"red.global.add.u32 [%d0], 1;", 39},            {"atom.global.cas.b32 %r10, [%d0], 6, 9;", 7},
+        {"atom.global.add.u32 %r10, [%d0], 1;", 39},
+        {"atom.global.min.u32 %r10, [%d0], %r0;", 0},
+        {"atom.global.max.s32 %r10, [%d0], %r0;", 31},
+        {"atom.global.inc.u32 %r10, [%d0], 8;", 3},
+        {"atom.global.dec.u32 %r10, [%d0], 8;", 2},
+        {"atom.global.and.b32 %r10, [%d0], 5;", 5},
+        {"atom.global.or.b32 %r10, [%d0], 8;", 15},
+        {"atom.global.xor.b32 %r10, [%d0], 8;", 7},
+        {"atom.global.exch.b32 %r10, [%d0], 5;", 5},
+        {"atom.global.cas.b32 %r10, [%d0], 7, 9;", 9},
+        {"red.global.add.u32 [%d0], 1;", 39},
+        {"atom.global.cas.b32 %r10, [%d0], 6, 9;", 7},
         {"mov.f32 %f1, 0f3f800000; red.global.add.f32 [%d0], %f1;", 0x42000000},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -319,12 +384,11 @@ TEST(atomics) {
 
 /* ---- copies ---- */
 
-#define READY                                                                                     \
-    "@%p0 mbarrier.init.shared::cta.b64 [%r3+4096], 1;\nfence.mbarrier_init.release.cluster;\n"   \
-    "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\nadd.u32 %r10, %r3, 4096;\n"  \
+#define READY                                                                                      \
+    "@%p0 mbarrier.init.shared::cta.b64 [%r3+4096], 1;\nfence.mbarrier_init.release.cluster;\n"    \
+    "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\nadd.u32 %r10, %r3, 4096;\n"   \
     "mov.u32 %r30, 0;\nmov.b64 %d20, map;\n"
-#define AWAIT                                                                                     \
-    "W:\nmbarrier.try_wait.parity.shared::cta.b64 %p9, [%r3+4096], 0;\n@!%p9 bra W;\n"
+#define AWAIT "W:\nmbarrier.try_wait.parity.shared::cta.b64 %p9, [%r3+4096], 0;\n@!%p9 bra W;\n"
 #define STORED "@%p0 cp.async.bulk.commit_group;\n@%p0 cp.async.bulk.wait_group 0;\n"
 #define PROXY "fence.proxy.async.shared::cta;\nbar.sync 0;\n"
 
@@ -333,7 +397,8 @@ static void map_input(kernel_run *k, uint32_t *data, int type) {
     const uint64_t dims[2] = {16, 8}, strides[1] = {64};
     const uint32_t box[2] = {8, 4}, ones[2] = {1, 1};
     tmap map;
-    CHECK_INT(tmap_encode(&map, type, 2, (uintptr_t)data, dims, strides, box, ones, 0, 0, 0, 0), WL_OK);
+    CHECK_INT(tmap_encode(&map, type, 2, (uintptr_t)data, dims, strides, box, ones, 0, 0, 0, 0),
+              WL_OK);
     memcpy(k->map, &map, sizeof map);
 }
 
@@ -342,12 +407,13 @@ TEST(tensor_copies) {
     open_run(&k);
     map_input(&k, k.in, 2);
     /* the box at column 12, row -1: outside is zero */
-    run_clean(&k, READY
-              "mov.u32 %r21, 12; mov.s32 %r22, -1;\n"
-              "@%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3+4096], 128;\n"
-              "@%p0 cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-              "[%r3], [%d20, {%r21, %r22}], [%r10];\n" AWAIT
-              OWN_OUT "shl.b32 %r11, %r0, 2; add.u32 %r12, %r3, %r11;\nld.shared.u32 %r20, [%r12];\n" PUT);
+    run_clean(
+        &k, READY
+        "mov.u32 %r21, 12; mov.s32 %r22, -1;\n"
+        "@%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3+4096], 128;\n"
+        "@%p0 cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%r3], [%d20, {%r21, %r22}], [%r10];\n" AWAIT OWN_OUT
+        "shl.b32 %r11, %r0, 2; add.u32 %r12, %r3, %r11;\nld.shared.u32 %r20, [%r12];\n" PUT);
     for (uint32_t t = 0; t < 32; t++) {
         uint32_t row = t / 8, column = 12 + t % 8;
         CHECK_INT(k.out[t], row && column < 16 ? 16 * (row - 1) + column : 0);
@@ -362,8 +428,8 @@ TEST(tensor_stores_and_reductions) {
         map_input(&k, k.in, 2);
         char *lines = wl_format(
             "mov.b64 %%d20, map;\nmov.u32 %%r21, 8; mov.u32 %%r22, 6;\nshl.b32 %%r11, %%r0, 2;\n"
-            "add.u32 %%r12, %%r3, %%r11;\nadd.u32 %%r13, %%r0, 1000;\nst.shared.u32 [%%r12], %%r13;\n" PROXY
-            "@%%p0 %s [%%d20, {%%r21, %%r22}], [%%r3];\n"
+            "add.u32 %%r12, %%r3, %%r11;\nadd.u32 %%r13, %%r0, 1000;\nst.shared.u32 [%%r12], "
+            "%%r13;\n" PROXY "@%%p0 %s [%%d20, {%%r21, %%r22}], [%%r3];\n"
             "@%%p0 cp.async.bulk.commit_group;\n@%%p0 cp.async.bulk.wait_group 0;",
             reduces ? "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group"
                     : "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group");
@@ -381,12 +447,14 @@ TEST(tensor_stores_and_reductions) {
 TEST(bulk_copies) {
     kernel_run k;
     open_run(&k);
-    run_clean(&k, READY
-              "@%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3+4096], 256;\n"
-              "@%p0 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r3], [%d1+64], "
-              "256, [%r10];\n" AWAIT
-              "@%p0 cp.async.bulk.global.shared::cta.bulk_group [%d0], [%r3+64], 64;\n" STORED
-              "@%p0 cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%d0], [%r3], 32;\n" STORED);
+    run_clean(
+        &k, READY
+        "@%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3+4096], 256;\n"
+        "@%p0 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r3], [%d1+64], "
+        "256, [%r10];\n" AWAIT
+        "@%p0 cp.async.bulk.global.shared::cta.bulk_group [%d0], [%r3+64], 64;\n" STORED
+        "@%p0 cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%d0], [%r3], "
+        "32;\n" STORED);
     CHECK_INT(k.out[0], 32 + 16);
     CHECK_INT(k.out[7], 39 + 23);
     CHECK_INT(k.out[8], 40);
@@ -399,18 +467,20 @@ TEST(clusters) {
     open_run(&k);
     k.grid = k.cluster = 2;
     /* rank 0 loads into both; each tells the other a word, which is added to what was loaded */
-    run_clean(&k, READY
-              "mov.u32 %r13, %cluster_ctarank; xor.b32 %r14, %r13, 1; mov.u16 %h1, 3;\n"
-              "mapa.shared::cluster.u32 %r15, %r3, %r14; add.u32 %r16, %r15, 4096;\n"
-              "@%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3+4096], 132;\n"
-              "and.pred %p4, %p0, %p3;\n"
-              "@%p4 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-              "[%r3], [%d1], 128, [%r10], %h1;\n"
-              "@%p0 st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r15+256], %r13, [%r16];\n"
-              AWAIT "shl.b32 %r11, %r0, 2; add.u32 %r12, %r3, %r11;\nld.shared.u32 %r21, [%r12];\n"
-              "ld.shared.u32 %r22, [%r3+256]; shl.b32 %r22, %r22, 8; add.u32 %r20, %r21, %r22;\n"
-              "mad.lo.u32 %r23, %r4, 32, %r0; mul.wide.u32 %d2, %r23, 4; add.u64 %d3, %d0, %d2;\n" PUT
-              "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\n");
+    run_clean(
+        &k, READY
+        "mov.u32 %r13, %cluster_ctarank; xor.b32 %r14, %r13, 1; mov.u16 %h1, 3;\n"
+        "mapa.shared::cluster.u32 %r15, %r3, %r14; add.u32 %r16, %r15, 4096;\n"
+        "@%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3+4096], 132;\n"
+        "and.pred %p4, %p0, %p3;\n"
+        "@%p4 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%r3], [%d1], 128, [%r10], %h1;\n"
+        "@%p0 st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r15+256], %r13, "
+        "[%r16];\n" AWAIT
+        "shl.b32 %r11, %r0, 2; add.u32 %r12, %r3, %r11;\nld.shared.u32 %r21, [%r12];\n"
+        "ld.shared.u32 %r22, [%r3+256]; shl.b32 %r22, %r22, 8; add.u32 %r20, %r21, %r22;\n"
+        "mad.lo.u32 %r23, %r4, 32, %r0; mul.wide.u32 %d2, %r23, 4; add.u64 %d3, %d0, %d2;\n" PUT
+        "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\n");
     for (uint32_t t = 0; t < 32; t++) {
         CHECK_INT(k.out[t], 256 + t);
         CHECK_INT(k.out[32 + t], t);
@@ -423,16 +493,18 @@ TEST(products) {
     kernel_run k;
     open_run(&k);
     k.block = 128;
-    run_clean(&k,
-              "shl.b32 %r11, %r0, 2; add.u32 %r12, %r3, %r11; shr.u32 %r13, %r0, 2; and.b32 %r13, %r13, 7;\n"
-              "add.u32 %r13, %r13, 1; cvt.rn.f32.u32 %f9, %r13; cvt.rn.bf16x2.f32 %r14, %f9, %f9;\n"
-              "st.shared.u32 [%r12], %r14;\n" PROXY
-              "mov.u32 %r20, 0x3f803f80; mov.u32 %r21, %r20; mov.u32 %r22, %r20; mov.u32 %r23, %r20;\n"
-              "mov.u64 %d10, 34360262720; mov.f32 %f0, 0f3f800000;\n"
-              "mov.f32 %f1, %f0; mov.f32 %f2, %f0; mov.f32 %f3, %f0;\nwgmma.fence.sync.aligned;\n"
-              "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f0, %f1, %f2, %f3}, {%r20, %r21, "
-              "%r22, %r23}, %d10, 1, 1, 1, 0;\nwgmma.commit_group.sync.aligned;\n"
-              "wgmma.wait_group.sync.aligned 0;\ncvt.rzi.u32.f32 %r20, %f1;\n" OWN_OUT PUT);
+    run_clean(
+        &k,
+        "shl.b32 %r11, %r0, 2; add.u32 %r12, %r3, %r11; shr.u32 %r13, %r0, 2; and.b32 %r13, %r13, "
+        "7;\n"
+        "add.u32 %r13, %r13, 1; cvt.rn.f32.u32 %f9, %r13; cvt.rn.bf16x2.f32 %r14, %f9, %f9;\n"
+        "st.shared.u32 [%r12], %r14;\n" PROXY
+        "mov.u32 %r20, 0x3f803f80; mov.u32 %r21, %r20; mov.u32 %r22, %r20; mov.u32 %r23, %r20;\n"
+        "mov.u64 %d10, 34360262720; mov.f32 %f0, 0f3f800000;\n"
+        "mov.f32 %f1, %f0; mov.f32 %f2, %f0; mov.f32 %f3, %f0;\nwgmma.fence.sync.aligned;\n"
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f0, %f1, %f2, %f3}, {%r20, %r21, "
+        "%r22, %r23}, %d10, 1, 1, 1, 0;\nwgmma.commit_group.sync.aligned;\n"
+        "wgmma.wait_group.sync.aligned 0;\ncvt.rzi.u32.f32 %r20, %f1;\n" OWN_OUT PUT);
     for (uint32_t t = 0; t < 128; t++) CHECK_INT(k.out[t], 1 + 16 * (t % 4 * 2 + 2));
     CHECK_INT(k.result.wgmma_flops, 2 * 64 * 8 * 16);
     close_run(&k);
@@ -450,9 +522,11 @@ TEST(grids) {
             k.block = 64;
             k.options.order = (sim_order)order;
             k.options.threads = n;
-            run_clean(&k, "mad.lo.u32 %r23, %r4, 64, %r0; mul.wide.u32 %d2, %r23, 4; add.u64 %d3, %d0, %d2;\n"
-                          "mov.u32 %r20, %nctaid.x; shl.b32 %r20, %r20, 16; add.u32 %r20, %r20, %r23;\n" PUT
-                          "@%p0 red.global.add.u32 [%d1+4], 1;\n");
+            run_clean(
+                &k,
+                "mad.lo.u32 %r23, %r4, 64, %r0; mul.wide.u32 %d2, %r23, 4; add.u64 %d3, %d0, %d2;\n"
+                "mov.u32 %r20, %nctaid.x; shl.b32 %r20, %r20, 16; add.u32 %r20, %r20, %r23;\n" PUT
+                "@%p0 red.global.add.u32 [%d1+4], 1;\n");
             for (uint32_t t = 0; t < 12 * 64; t++) CHECK_INT(k.out[t], 12 << 16 | t);
             CHECK_INT(k.in[1], 13);
             CHECK(k.result.thread_steps > 12 * 64 * 10);
@@ -467,8 +541,9 @@ TEST(blocks_that_wait_for_a_later_one) {
     open_run(&k);
     k.grid = 6;
     k.in[0] = 0;
-    run_clean(&k, "@%p0 red.global.add.u32 [%d1], 1;\nSPIN:\nld.relaxed.gpu.global.u32 %r9, [%d1];\n"
-                  "setp.lt.u32 %p4, %r9, 6;\n@%p4 bra SPIN;");
+    run_clean(&k,
+              "@%p0 red.global.add.u32 [%d1], 1;\nSPIN:\nld.relaxed.gpu.global.u32 %r9, [%d1];\n"
+              "setp.lt.u32 %p4, %r9, 6;\n@%p4 bra SPIN;");
     CHECK_INT(k.in[0], 6);
     close_run(&k);
 }
@@ -531,7 +606,8 @@ TEST(memory) {
 TEST(launches) {
     static const char text[] =
         ".version 9.0\n.target sm_90a\n.address_size 64\n.entry k(.param .u64 a) .reqntid 64, 2, 1 "
-        ".reqnctapercluster 2, 1, 1 { .reg .b32 r; .shared .b8 s[1024]; mov.u32 r, s; ret; }\n.entry any() { ret; }\n";
+        ".reqnctapercluster 2, 1, 1 { .reg .b32 r; .shared .b8 s[1024]; mov.u32 r, s; ret; "
+        "}\n.entry any() { ret; }\n";
     sim_module *module;
     CHECK_INT(sim_module_load("t", text, sizeof text - 1, &module), WL_OK);
     const sim_program *k = sim_module_find(module, "k"), *any = sim_module_find(module, "any");
@@ -544,19 +620,33 @@ TEST(launches) {
         const char *message;
     } rows[] = {
         {false, {{0, 1, 1}, {64, 2, 1}, {2, 1, 1}, 0, NULL, 8}, "k: grid x is 0; 1 to 2147483647"},
-        {false, {{2, 1, 65536}, {64, 2, 1}, {2, 1, 1}, 0, NULL, 8}, "k: grid z is 65536; 1 to 65535"},
+        {false,
+         {{2, 1, 65536}, {64, 2, 1}, {2, 1, 1}, 0, NULL, 8},
+         "k: grid z is 65536; 1 to 65535"},
         {false, {{2, 1, 1}, {64, 2, 65}, {2, 1, 1}, 0, NULL, 8}, "k: block z is 65; 1 to 64"},
-        {false, {{3, 1, 1}, {64, 2, 1}, {2, 1, 1}, 0, NULL, 8},
+        {false,
+         {{3, 1, 1}, {64, 2, 1}, {2, 1, 1}, 0, NULL, 8},
          "k: cluster x is 2; 1 to 16, a divisor of the grid's 3"},
-        {false, {{2, 1, 1}, {32, 2, 1}, {2, 1, 1}, 0, NULL, 8}, "k: block x is 32; the kernel requires 64"},
-        {false, {{2, 1, 1}, {64, 2, 1}, {1, 1, 1}, 0, NULL, 8}, "k: cluster x is 1; the kernel requires 2"},
-        {false, {{2, 1, 1}, {64, 2, 1}, {2, 1, 1}, 231425, NULL, 8},
+        {false,
+         {{2, 1, 1}, {32, 2, 1}, {2, 1, 1}, 0, NULL, 8},
+         "k: block x is 32; the kernel requires 64"},
+        {false,
+         {{2, 1, 1}, {64, 2, 1}, {1, 1, 1}, 0, NULL, 8},
+         "k: cluster x is 1; the kernel requires 2"},
+        {false,
+         {{2, 1, 1}, {64, 2, 1}, {2, 1, 1}, 231425, NULL, 8},
          "k: 1024 + 231425 bytes of shared memory; a block has 232448"},
-        {false, {{2, 1, 1}, {64, 2, 1}, {2, 1, 1}, 0, NULL, 7}, "k: 7 bytes of parameters; the kernel has 8"},
-        {true, {{1, 1, 1}, {1024, 2, 1}, {1, 1, 1}, 0, NULL, 0},
+        {false,
+         {{2, 1, 1}, {64, 2, 1}, {2, 1, 1}, 0, NULL, 7},
+         "k: 7 bytes of parameters; the kernel has 8"},
+        {true,
+         {{1, 1, 1}, {1024, 2, 1}, {1, 1, 1}, 0, NULL, 0},
          "any: a block of 2048 threads; at most 1024"},
-        {true, {{8, 8, 1}, {32, 1, 1}, {8, 4, 1}, 0, NULL, 0}, "any: a cluster of 32 blocks; at most 16"},
-        {true, {{65535, 65535, 1}, {32, 1, 1}, {1, 1, 1}, 0, NULL, 0},
+        {true,
+         {{8, 8, 1}, {32, 1, 1}, {8, 4, 1}, 0, NULL, 0},
+         "any: a cluster of 32 blocks; at most 16"},
+        {true,
+         {{65535, 65535, 1}, {32, 1, 1}, {1, 1, 1}, 0, NULL, 0},
          "any: a grid of more than 2^31 - 1 blocks"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

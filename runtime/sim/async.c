@@ -1,5 +1,5 @@
-/* async.c - asynchronous copies: tensor maps, bulk, cp.async, st.async; their groups and completion.
-   SPDX-License-Identifier: BSD-3-Clause
+/* async.c - asynchronous copies: tensor maps, bulk, cp.async, st.async; their groups and
+   completion. SPDX-License-Identifier: BSD-3-Clause
 
    A copy is checked when it is issued, against what its issuer knows, and done later: a load in one
    step, a store in two, so that having read its source and having written differ. */
@@ -9,105 +9,6 @@ enum { LOAD, STORE, REDUCE, TO_BLOCK, REDUCE_IN_BLOCK, VALUE, REDUCE_VALUE, PLAI
 
 static bool checks(const warp *w) {
     return w->machine->run->options.check;
-}
-
-/* ---- groups ---- */
-
-/* Agents whose clock is the number of a warp's group. */
-static uint32_t group_agent(const warp *w, int which) {
-    const cluster *c = w->block->cluster;
-    return which * c->n_warps + w->block->rank * w->block->n_warps + w->number;
-}
-enum { PLAIN_DONE = 5, BULK_READ = 6, BULK_WRITTEN = 7 };
-
-static copy_group *new_group(warp *w, copy_book *book) {
-    block *b = w->block;
-    copy_group *g = b->free_groups;
-    if (g)
-        b->free_groups = g->next;
-    else
-        g = wl_alloc(sizeof *g);
-    *g = (copy_group){.number = ++book->last};
-    return g;
-}
-
-static void let_go(block *b, copy_group *g) {
-    if (--g->holders || g->reading || g->writing) return;
-    g->next = b->free_groups;
-    b->free_groups = g;
-}
-
-/* The group that copies by lane l belong to until it commits; lanes of one instruction share one. */
-static copy_group *open_group(warp *w, int kind, uint32_t lane, uint32_t mask) {
-    if (!w->copies[kind]) w->copies[kind] = wl_alloc(sizeof *w->copies[kind]);
-    copy_book *book = w->copies[kind];
-    if (!book->open[lane]) {
-        copy_group *g = new_group(w, book);
-        FOR_LANES(l, mask)
-            if (!book->open[l]) {
-                book->open[l] = g;
-                g->holders++;
-            }
-    }
-    return book->open[lane];
-}
-
-static step commit(warp *w, const sim_insn *i, uint32_t mask) {
-    int kind = i->op == SIM_OP_BULK_COMMIT ? COPIES_BULK : COPIES_PLAIN;
-    FOR_LANES(l, mask) {
-        copy_group *g = open_group(w, kind, l, mask);
-        copy_book *book = w->copies[kind];
-        if (book->n[l] == book->room[l]) {
-            book->room[l] = book->room[l] ? 2 * book->room[l] : 8;
-            book->list[l] = wl_grow(book->list[l], (size_t)book->room[l] * sizeof *book->list[l]);
-        }
-        book->list[l][book->n[l]++] = g;
-        book->open[l] = NULL;
-    }
-    return NEXT;
-}
-
-bool copies_done(const copy_book *book, uint32_t mask, uint32_t left, bool read) {
-    FOR_LANES(l, mask)
-        for (int k = 0; k + (int)left < book->n[l]; k++)
-            if (book->list[l][k]->reading || (!read && book->list[l][k]->writing)) return false;
-    return true;
-}
-
-/* The newest group that a wait covers; what is done and will not be asked for again goes. */
-static uint32_t settle_lane(warp *w, copy_book *book, uint32_t l, uint32_t left, bool read) {
-    uint32_t newest = read ? 0 : book->dropped[l];
-    int n = book->n[l], kept = 0, covered = n > (int)left ? n - (int)left : 0;
-    for (int k = 0; k < n; k++) {
-        copy_group *g = book->list[l][k];
-        if (k < covered && g->number > newest) newest = g->number;
-        if (k < covered && !g->reading && !g->writing) {
-            if (g->number > book->dropped[l]) book->dropped[l] = g->number;
-            let_go(w->block, g);
-        } else {
-            book->list[l][kept++] = g;
-        }
-    }
-    book->n[l] = kept;
-    return newest;
-}
-
-static step wait_copies(warp *w, const sim_insn *i, uint32_t mask) {
-    bool bulk = i->op == SIM_OP_BULK_WAIT, read = i->flags & SIM_FLAG_READ;
-    copy_book *book = w->copies[bulk ? COPIES_BULK : COPIES_PLAIN];
-    if (i->op == SIM_OP_CP_ASYNC_WAIT_ALL) commit(w, i, mask), book = w->copies[COPIES_PLAIN];
-    if (!book) return NEXT;
-    uint32_t left = i->op == SIM_OP_CP_ASYNC_WAIT_ALL ? 0
-                    : i->immediate > INT16_MAX ? INT16_MAX : (uint32_t)i->immediate;
-    if (!copies_done(book, mask, left, read)) return warp_wait(w, WAIT_COPIES, book, left, read);
-    FOR_LANES(l, mask) {
-        uint32_t newest = settle_lane(w, book, l, left, read);
-        if (!newest) continue;
-        uint32_t who = bulk ? 1u << l : mask;
-        warp_learns(w, who, group_agent(w, bulk ? BULK_READ : PLAIN_DONE), newest);
-        if (bulk && !read) warp_learns(w, who, group_agent(w, BULK_WRITTEN), newest);
-    }
-    return NEXT;
 }
 
 /* ---- issue ---- */
@@ -132,15 +33,13 @@ static async_op *new_op(warp *w, const sim_insn *i, async_op as, block *b) {
 /* Visits the runs of a copy between shared and global memory. */
 static void walk(const async_op *o, void (*visit)(void *, const tmap_run *), void *user) {
     tmap_run all = {o->shared, o->bytes, o->global};
-    if (o->map)
-        tmap_walk(o->map, o->shared, o->at, visit, user);
-    else if (o->bytes)
-        visit(user, &all);
+    if (o->map) tmap_walk(o->map, o->shared, o->at, visit, user);
+    else if (o->bytes) visit(user, &all);
 }
 
 typedef struct {
     mem_access a;
-    epoch reads; /* of a store: its access to shared memory */
+    epoch reads;        /* of a store: its access to shared memory */
     uint64_t from, end; /* of global memory, not yet looked at */
     bool writes, faulty;
 } copy_check;
@@ -148,8 +47,7 @@ typedef struct {
 static void check_global(copy_check *c) {
     uint32_t bytes = (uint32_t)(c->end - c->from);
     if (!bytes || c->faulty) return;
-    if (!global_at(c->a.warp, c->a.insn, c->from, bytes, 1))
-        c->faulty = true;
+    if (!global_at(c->a.warp, c->a.insn, c->from, bytes, 1)) c->faulty = true;
     else if (checks(c->a.warp))
         c->writes ? global_write(&c->a, c->from, bytes) : global_read(&c->a, c->from, bytes);
 }
@@ -188,11 +86,11 @@ static const tmap *find_map(warp *w, const sim_insn *i, uint64_t address) {
                (unsigned long long)address);
     else if (at + 128 <= r->program->params_size && at < r->program->params_size)
         map = (const tmap *)(r->params + at);
-    else
-        map = global_at(w, i, address, 128, 64);
+    else map = global_at(w, i, address, 128, 64);
     if (map && tmap_valid(map)) return map;
-    if (map) report(w, i, 0, "tensor map", "the 128 bytes at 0x%llx are none",
-                    (unsigned long long)address);
+    if (map)
+        report(w, i, 0, "tensor map", "the 128 bytes at 0x%llx are none",
+               (unsigned long long)address);
     return NULL;
 }
 
@@ -233,18 +131,22 @@ static mbarrier *completion(warp *w, const sim_insn *i, block *b, uint32_t addre
     mbarrier *m = mbarrier_find(w, i, b, address, 1u << l);
     if (!m) return NULL;
     if (checks(w) && !m->fenced)
-        report(w, i, m->init, "proxy", "the async proxy uses mbarrier 0x%x, with no "
-               "fence.mbarrier_init or fence.proxy.async since its initialisation", address);
+        report(w, i, m->init, "proxy",
+               "the async proxy uses mbarrier 0x%x, with no "
+               "fence.mbarrier_init or fence.proxy.async since its initialisation",
+               address);
     m->issued = m->phase + 1;
     return m;
 }
 
 /* A copy into block b that completes on its mbarrier. */
-static void queue_write(warp *w, const sim_insn *i, async_op o, block *b, uint32_t barrier, uint32_t l) {
+static void queue_write(warp *w, const sim_insn *i, async_op o, block *b, uint32_t barrier,
+                        uint32_t l) {
     mbarrier *m = completion(w, i, b, barrier, l);
     if (!m || !shared_at(w, i, b, o.shared, o.bytes, 1)) return;
     shared_remote(w, i, b);
-    mem_access a = {b, w, i, warp_tells(w, 1u << l), agent_epoch(w, i, m->agent, m->phase + 1), true};
+    mem_access a = {b,   w, i, warp_tells(w, 1u << l), agent_epoch(w, i, m->agent, m->phase + 1),
+                    true};
     if (checks(w)) shadow_write(&a, o.shared, o.bytes);
     if (o.kind == LOAD) {
         copy_check c = {.a = a};
@@ -262,15 +164,16 @@ static step load(warp *w, const sim_insn *i, uint32_t mask) {
     FOR_LANES(l, mask) {
         async_op o = {.kind = LOAD};
         uint32_t to = shared_operand(w, i, 0, l), barrier = shared_operand(w, i, barrier_at, l);
-        uint32_t blocks = i->flags & SIM_FLAG_MULTICAST ? slot_of(w, i->operand[barrier_at + 1])[l] & 0xffff
-                                                        : 0;
+        uint32_t blocks =
+            i->flags & SIM_FLAG_MULTICAST ? slot_of(w, i->operand[barrier_at + 1])[l] & 0xffff : 0;
         block *target = shared_owner(w, i, &to), *same = shared_owner(w, i, &barrier);
         if (!target || !same || !read_copy(w, i, l, f, &o)) continue;
         uint32_t align = tensor ? tmap_shared_align(o.map) : 16;
         o.shared = to;
         if (!shared_at(w, i, target, to, o.bytes, align)) continue;
         if (target != same) {
-            report(w, i, 0, "address", "the destination is in block %u of the cluster, the mbarrier in %u",
+            report(w, i, 0, "address",
+                   "the destination is in block %u of the cluster, the mbarrier in %u",
                    target->rank, same->rank);
             continue;
         }
@@ -293,12 +196,13 @@ static step store(warp *w, const sim_insn *i, uint32_t mask) {
     FOR_LANES(l, mask) {
         async_op o = {.kind = reduces ? REDUCE : STORE, .shared = shared_operand(w, i, 1, l)};
         if (!shared_own(w, i, &o.shared) || !read_copy(w, i, l, f, &o)) continue;
-        if (!shared_at(w, i, w->block, o.shared, o.bytes, tensor ? tmap_shared_align(o.map) : 16)) continue;
-        copy_group *g = open_group(w, COPIES_BULK, l, 1u << l);
+        if (!shared_at(w, i, w->block, o.shared, o.bytes, tensor ? tmap_shared_align(o.map) : 16))
+            continue;
+        copy_group *g = copies_open(w, COPIES_BULK, l, 1u << l);
         copy_check c = {.writes = true};
-        c.reads = agent_epoch(w, i, group_agent(w, BULK_READ), g->number);
+        c.reads = agent_epoch(w, i, copies_agent(w, BULK_READ), g->number);
         c.a = (mem_access){w->block, w, i, warp_tells(w, 1u << l), 0, true};
-        c.a.at = agent_epoch(w, i, group_agent(w, BULK_WRITTEN), g->number);
+        c.a.at = agent_epoch(w, i, copies_agent(w, BULK_WRITTEN), g->number);
         if (!check_copy(&c, &o)) continue;
         o.group = g;
         new_op(w, i, o, w->block);
@@ -317,18 +221,23 @@ static step to_block(warp *w, const sim_insn *i, uint32_t mask) {
         uint32_t barrier = shared_operand(w, i, 3, l), bytes = slot_of(w, i->operand[2])[l];
         block *target = shared_owner(w, i, &to), *same = shared_owner(w, i, &barrier);
         if (!target || target != same || !shared_own(w, i, &from) || bytes % 16 ||
-            !shared_at(w, i, w->block, from, bytes, 16) || !shared_at(w, i, target, to, bytes, 16)) {
-            report(w, i, 0, "address", "%u bytes from 0x%x to 0x%x: no copy between blocks", bytes, from, to);
+            !shared_at(w, i, w->block, from, bytes, 16) ||
+            !shared_at(w, i, target, to, bytes, 16)) {
+            report(w, i, 0, "address", "%u bytes from 0x%x to 0x%x: no copy between blocks", bytes,
+                   from, to);
             continue;
         }
         mbarrier *m = mbarrier_find(w, i, target, barrier, 1u << l);
         if (m && checks(w)) {
-            mem_access a = {w->block, w, i, warp_tells(w, 1u << l),
-                        agent_epoch(w, i, m->agent, m->phase + 1), true};
+            mem_access a = {
+                w->block, w, i, warp_tells(w, 1u << l), agent_epoch(w, i, m->agent, m->phase + 1),
+                true};
             shadow_read(&a, from, bytes);
         }
         async_op o = {.kind = i->op == SIM_OP_BULK_COPY_CLUSTER ? TO_BLOCK : REDUCE_IN_BLOCK,
-                      .shared = to, .from = from, .bytes = bytes};
+                      .shared = to,
+                      .from = from,
+                      .bytes = bytes};
         queue_write(w, i, o, target, barrier, l);
     }
     warp_tick(w);
@@ -338,7 +247,8 @@ static step to_block(warp *w, const sim_insn *i, uint32_t mask) {
 static step store_value(warp *w, const sim_insn *i, uint32_t mask) {
     bool reduces = i->op == SIM_OP_RED_ASYNC;
     FOR_LANES(l, mask) {
-        uint32_t to = shared_operand(w, i, 0, l), barrier = shared_operand(w, i, reduces ? 2 : 1, l);
+        uint32_t to = shared_operand(w, i, 0, l),
+                 barrier = shared_operand(w, i, reduces ? 2 : 1, l);
         block *target = shared_owner(w, i, &to), *same = shared_owner(w, i, &barrier);
         async_op o = {.kind = reduces ? REDUCE_VALUE : VALUE, .shared = to};
         o.bytes = reduces ? i->width : i->width * (uint32_t)i->n_list;
@@ -367,14 +277,19 @@ static step plain_copy(warp *w, const sim_insn *i, uint32_t mask) {
         if (read > bytes) read = bytes;
         if (!shared_own(w, i, &to) || !shared_at(w, i, w->block, to, bytes, bytes)) continue;
         if (read && !global_at(w, i, from, read, bytes)) continue;
-        copy_group *g = open_group(w, COPIES_PLAIN, l, mask);
+        copy_group *g = copies_open(w, COPIES_PLAIN, l, mask);
         if (checks(w)) {
-            mem_access a = {w->block, w, i, warp_knows(w, 1u << l),
-                        agent_epoch(w, i, group_agent(w, PLAIN_DONE), g->number), false};
+            mem_access a = {w->block,
+                            w,
+                            i,
+                            warp_knows(w, 1u << l),
+                            agent_epoch(w, i, copies_agent(w, PLAIN_DONE), g->number),
+                            false};
             shadow_write(&a, to, bytes);
             if (read) global_read(&a, from, read);
         }
-        async_op o = {.kind = PLAIN, .shared = to, .bytes = bytes, .from = read, .global = from, .group = g};
+        async_op o = {
+            .kind = PLAIN, .shared = to, .bytes = bytes, .from = read, .global = from, .group = g};
         new_op(w, i, o, w->block);
         g->writing++;
         g->used = true;
@@ -385,10 +300,11 @@ static step plain_copy(warp *w, const sim_insn *i, uint32_t mask) {
 static step plain_arrive(warp *w, const sim_insn *i, uint32_t mask) {
     FOR_LANES(l, mask) {
         uint32_t address = shared_operand(w, i, 0, l);
-        mbarrier *m = shared_own(w, i, &address) ? mbarrier_find(w, i, w->block, address, 1u << l) : NULL;
+        mbarrier *m =
+            shared_own(w, i, &address) ? mbarrier_find(w, i, w->block, address, 1u << l) : NULL;
         if (!m) continue;
         if (!(i->flags & SIM_FLAG_NOINC)) m->pending++;
-        copy_group *g = open_group(w, COPIES_PLAIN, l, mask);
+        copy_group *g = copies_open(w, COPIES_PLAIN, l, mask);
         new_op(w, i, (async_op){.kind = ARRIVE, .barrier = m, .bytes = l, .group = g}, w->block);
     }
     warp_tick(w);
@@ -406,10 +322,8 @@ static step hint(warp *w, const sim_insn *i, uint32_t mask) {
 static void load_run(void *user, const tmap_run *run) {
     const async_op *o = user;
     uint8_t *to = o->block->memory + run->shared;
-    if (run->global && !o->faulty)
-        memcpy(to, (const void *)run->global, run->bytes);
-    else if (o->map)
-        tmap_fill(o->map, to, run->bytes);
+    if (run->global && !o->faulty) memcpy(to, (const void *)run->global, run->bytes);
+    else if (o->map) tmap_fill(o->map, to, run->bytes);
 }
 
 typedef struct {
@@ -432,8 +346,8 @@ static void write_run(void *user, const tmap_run *run) {
 /* cuda.h's element types as PTX's. */
 static const struct {
     uint8_t type, width;
-} element_types[] = {{SIM_TYPE_U, 1}, {SIM_TYPE_U, 2}, {SIM_TYPE_U, 4}, {SIM_TYPE_S, 4},
-                     {SIM_TYPE_U, 8}, {SIM_TYPE_S, 8}, {SIM_TYPE_F16, 2}, {SIM_TYPE_F32, 4},
+} element_types[] = {{SIM_TYPE_U, 1},   {SIM_TYPE_U, 2},    {SIM_TYPE_U, 4},   {SIM_TYPE_S, 4},
+                     {SIM_TYPE_U, 8},   {SIM_TYPE_S, 8},    {SIM_TYPE_F16, 2}, {SIM_TYPE_F32, 4},
                      {SIM_TYPE_F64, 8}, {SIM_TYPE_BF16, 2}, {SIM_TYPE_F32, 4}};
 
 static void reduce_bytes(const sim_insn *i, uint8_t *to, const uint8_t *from, uint32_t bytes) {
@@ -474,7 +388,8 @@ static bool do_store(async_op *o) {
     stage s = {o, o->staged};
     walk(o, o->kind == REDUCE ? reduce_run : write_run, &s);
     free(o->staged);
-    if (!--o->group->writing && !o->group->holders) o->group->holders = 1, let_go(o->source, o->group);
+    if (!--o->group->writing && !o->group->holders)
+        o->group->holders = 1, copies_let_go(o->source, o->group);
     return false;
 }
 
@@ -482,17 +397,17 @@ static void do_plain(async_op *o) {
     uint8_t *to = o->block->memory + o->shared;
     if (o->from) memcpy(to, (const void *)o->global, o->from);
     memset(to + o->from, 0, o->bytes - o->from);
-    if (!--o->group->writing && !o->group->holders) o->group->holders = 1, let_go(o->source, o->group);
+    if (!--o->group->writing && !o->group->holders)
+        o->group->holders = 1, copies_let_go(o->source, o->group);
 }
 
 static void do_value(async_op *o) {
     uint8_t *to = o->block->memory + o->shared;
-    const uint8_t *from = o->kind == TO_BLOCK || o->kind == REDUCE_IN_BLOCK ? o->source->memory + o->from
-                                                                            : o->data;
+    const uint8_t *from =
+        o->kind == TO_BLOCK || o->kind == REDUCE_IN_BLOCK ? o->source->memory + o->from : o->data;
     if (o->kind == REDUCE_VALUE || o->kind == REDUCE_IN_BLOCK)
         reduce_bytes(o->insn, to, from, o->bytes);
-    else
-        memcpy(to, from, o->bytes);
+    else memcpy(to, from, o->bytes);
 }
 
 static void remove_op(machine *m, uint32_t k) {
@@ -515,7 +430,7 @@ static void do_arrive(machine *m, uint32_t k) {
         k--;
     }
     async_op o = m->ops[k];
-    uint32_t agent = group_agent(o.warp, PLAIN_DONE), *told = &o.barrier->arrived.v[agent];
+    uint32_t agent = copies_agent(o.warp, PLAIN_DONE), *told = &o.barrier->arrived.v[agent];
     if (*told < o.group->number) *told = o.group->number;
     mbarrier_arrive(o.warp, o.insn, o.barrier, warp_tells(o.warp, 1u << o.bytes), 1);
     remove_op(m, k);
@@ -524,8 +439,8 @@ static void do_arrive(machine *m, uint32_t k) {
 static void do_op(machine *m, uint32_t k) {
     async_op *o = &m->ops[k];
     if (checks(o->warp) && !o->block->live && o->barrier)
-        report(o->warp, o->insn, 0, "exit", "an asynchronous write reaches block %u after it has ended",
-               o->block->linear);
+        report(o->warp, o->insn, 0, "exit",
+               "an asynchronous write reaches block %u after it has ended", o->block->linear);
     if (o->kind == ARRIVE) {
         do_arrive(m, k);
         return;
@@ -546,37 +461,15 @@ void async_do_one(machine *m) {
     uint32_t n = m->n_ops + m->n_products;
     uint32_t k = m->run->options.order == SIM_EAGER ? 0 : machine_random(m) % n;
     m->events++;
-    if (k < m->n_ops)
-        do_op(m, k);
-    else
-        wgmma_run(m, m->products[k - m->n_ops]);
-}
-
-/* A thread that leaves: its copies must have read, or written, the block's memory. */
-void async_check_exit(warp *w, const sim_insn *i, uint32_t mask) {
-    for (int kind = 0; kind < COPIES_KINDS; kind++) {
-        const copy_book *book = w->copies[kind];
-        uint32_t agent = group_agent(w, kind == COPIES_BULK ? BULK_READ : PLAIN_DONE);
-        FOR_LANES(l, book ? mask : 0) {
-            const vclock *knows = warp_knows(w, 1u << l);
-            bool open = book->open[l] && (book->open[l]->reading || book->open[l]->writing);
-            for (int k = 0; k < book->n[l]; k++)
-                open = open || (knows->v[agent] < book->list[l][k]->number && book->list[l][k]->used);
-            if (!open) continue;
-            report(w, i, 0, "exit",
-                   kind == COPIES_BULK
-                       ? "a thread leaves while a bulk store may still read its shared memory"
-                       : "a thread leaves while a cp.async may still write its shared memory");
-            return;
-        }
-    }
+    if (k < m->n_ops) do_op(m, k);
+    else wgmma_run(m, m->products[k - m->n_ops]);
 }
 
 warp_op *const async_ops[SIM_OPS] = {
     [SIM_OP_CP_ASYNC] = plain_copy,
-    [SIM_OP_CP_ASYNC_COMMIT] = commit,
-    [SIM_OP_CP_ASYNC_WAIT] = wait_copies,
-    [SIM_OP_CP_ASYNC_WAIT_ALL] = wait_copies,
+    [SIM_OP_CP_ASYNC_COMMIT] = copies_commit,
+    [SIM_OP_CP_ASYNC_WAIT] = copies_wait,
+    [SIM_OP_CP_ASYNC_WAIT_ALL] = copies_wait,
     [SIM_OP_CP_ASYNC_MBAR_ARRIVE] = plain_arrive,
     [SIM_OP_BULK_LOAD] = load,
     [SIM_OP_BULK_COPY_CLUSTER] = to_block,
@@ -588,8 +481,8 @@ warp_op *const async_ops[SIM_OPS] = {
     [SIM_OP_TENSOR_REDUCE] = store,
     [SIM_OP_TENSOR_PREFETCH] = hint,
     [SIM_OP_PREFETCH_TENSORMAP] = hint,
-    [SIM_OP_BULK_COMMIT] = commit,
-    [SIM_OP_BULK_WAIT] = wait_copies,
+    [SIM_OP_BULK_COMMIT] = copies_commit,
+    [SIM_OP_BULK_WAIT] = copies_wait,
     [SIM_OP_ST_ASYNC] = store_value,
     [SIM_OP_RED_ASYNC] = store_value,
 };

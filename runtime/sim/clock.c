@@ -147,8 +147,6 @@ epoch warp_epoch(warp *w, uint32_t mask, const sim_insn *insn) {
 }
 
 void warp_marks(warp *w, uint32_t mask) {
-    if (mask & (mask - 1))
-        w->touched |= mask;
-    else
-        w->touched_single |= mask;
+    if (mask & (mask - 1)) w->touched |= mask;
+    else w->touched_single |= mask;
 }

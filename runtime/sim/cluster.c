@@ -2,7 +2,8 @@
    SPDX-License-Identifier: BSD-3-Clause */
 #include "machine.h"
 
-#define UNSET 0x7fbad000u /* what registers and shared memory hold that nothing has written: a NaN */
+#define UNSET                                                                                      \
+    0x7fbad000u /* what registers and shared memory hold that nothing has written: a NaN */
 #define SM_REGISTERS 65536u
 
 static void *table(size_t n, size_t size) {
@@ -144,7 +145,8 @@ static void open_block(cluster *c, uint32_t rank) {
 cluster *cluster_open(machine *m, uint32_t number) {
     const sim_launch *launch = m->run->launch;
     cluster *c = wl_alloc(sizeof *c);
-    uint32_t wide = launch->grid[0] / launch->cluster[0], high = launch->grid[1] / launch->cluster[1];
+    uint32_t wide = launch->grid[0] / launch->cluster[0],
+             high = launch->grid[1] / launch->cluster[1];
     c->machine = m;
     c->id = number;
     c->base[0] = number % wide * launch->cluster[0];

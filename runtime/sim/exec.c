@@ -66,22 +66,15 @@ step warp_wait(warp *w, int state, void *object, uint32_t a, uint32_t b) {
 bool group_ready(const warp *w, const lane_group *g) {
     const mbarrier *m = g->object;
     switch (g->state) {
-    case RUNNING:
-        return true;
+    case RUNNING: return true;
     case WAIT_MBARRIER:
         return g->give_up || (g->b > 1 ? m->phase > g->a : ((m->phase - m->first) & 1) != g->b);
-    case WAIT_CLUSTER:
-        return w->block->cluster->round >= g->a;
-    case WAIT_WGMMA:
-        return w->team->head >= g->a;
-    case WAIT_ROOM:
-        return wgmma_has_room(w);
-    case WAIT_COPIES:
-        return copies_done(g->object, g->mask, g->a, g->b);
-    case WAIT_REGISTERS:
-        return w->block->spare_registers >= g->a;
-    default: /* others wake it */
-        return false;
+    case WAIT_CLUSTER: return w->block->cluster->round >= g->a;
+    case WAIT_WGMMA: return w->team->head >= g->a;
+    case WAIT_ROOM: return wgmma_has_room(w);
+    case WAIT_COPIES: return copies_done(g->object, g->mask, g->a, g->b);
+    case WAIT_REGISTERS: return w->block->spare_registers >= g->a;
+    default: /* others wake it */ return false;
     }
 }
 
@@ -116,7 +109,7 @@ static void leave(warp *w, const sim_insn *i) {
 
 static step end_lanes(warp *w, const sim_insn *i, uint32_t mask) {
     lane_group *g = &w->group[w->at];
-    if (w->machine->run->options.check) async_check_exit(w, i, mask);
+    if (w->machine->run->options.check) copies_check_exit(w, i, mask);
     w->alive &= ~mask;
     g->mask &= ~mask;
     for (int k = 0; k < w->n_groups; k++) /* may be waiting for these lanes */
@@ -146,7 +139,8 @@ static void track_plain(warp *w, const sim_insn *i, uint32_t mask) {
         }
 }
 
-static void need_defined(warp *w, const sim_insn *i, int32_t slot, uint32_t mask, const char *what) {
+static void need_defined(warp *w, const sim_insn *i, int32_t slot, uint32_t mask,
+                         const char *what) {
     if (slot < 0 || !(mask & ~w->defined[slot])) return;
     report(w, i, 0, "undefined", "%s is a register that has no value in lanes %08x", what,
            mask & ~w->defined[slot]);
@@ -161,7 +155,8 @@ static bool passes_values(uint16_t op) {
 static void track_others(warp *w, const sim_insn *i, uint32_t mask) {
     for (int k = i->results; k < i->operands; k++)
         if (i->operand[k] != SIM_NONE && !(passes_values(i->op) && k == i->results))
-            need_defined(w, i, i->operand[k], mask, i->kind[k] == 'p' ? "a predicate" : "an operand");
+            need_defined(w, i, i->operand[k], mask,
+                         i->kind[k] == 'p' ? "a predicate" : "an operand");
     if (i->op == SIM_OP_WGMMA) return; /* its registers: wgmma.c */
     for (int k = i->list_results; k < i->n_list; k++)
         need_defined(w, i, i->list[k], mask, "a value");

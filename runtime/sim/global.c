@@ -3,8 +3,8 @@
 
    Accesses by one cluster are ordered by its own clocks. Another cluster's are ordered when it told
    of them (a release at an address, or a fence and then a strong access) and this one heard (the
-   same the other way round). What was heard is kept with the tick of the warp that heard it: whoever
-   in the cluster knows that tick knows it too. Earlier launches are over. */
+   same the other way round). What was heard is kept with the tick of the warp that heard it:
+   whoever in the cluster knows that tick knows it too. Earlier launches are over. */
 #include "machine.h"
 
 typedef struct {
@@ -88,10 +88,8 @@ static allocation *find(const sim_memory *m, uintptr_t address, int *place) {
     int low = 0, high = m->n;
     while (low < high) {
         int middle = (low + high) / 2;
-        if (m->allocations[middle]->end <= address)
-            low = middle + 1;
-        else
-            high = middle;
+        if (m->allocations[middle]->end <= address) low = middle + 1;
+        else high = middle;
     }
     if (place) *place = low;
     return low < m->n && m->allocations[low]->start <= address ? m->allocations[low] : NULL;
@@ -100,7 +98,8 @@ static allocation *find(const sim_memory *m, uintptr_t address, int *place) {
 static void set_written(allocation *a, uintptr_t from, size_t size) {
     if (!a->written) return;
     size_t k = from - a->start, end = k + size;
-    for (; k < end && k % 8; k++) __atomic_fetch_or(&a->written[k / 8], 1 << k % 8, __ATOMIC_RELAXED);
+    for (; k < end && k % 8; k++)
+        __atomic_fetch_or(&a->written[k / 8], 1 << k % 8, __ATOMIC_RELAXED);
     for (; k + 8 <= end; k += 8) __atomic_store_n(&a->written[k / 8], 0xff, __ATOMIC_RELAXED);
     for (; k < end; k++) __atomic_fetch_or(&a->written[k / 8], 1 << k % 8, __ATOMIC_RELAXED);
 }
@@ -199,8 +198,8 @@ static bool foreign_knows(const mem_access *a, const history *h, bool write) {
     for (uint32_t k = 0; k < c->n_foreign; k++) {
         const struct foreign *f = &c->foreign[k];
         uint32_t agent = epoch_agent(h->at);
-        if (f->cluster == h->cluster - 1 && (write || f->fenced) && a->knows->v[f->warp] >= f->tick &&
-            agent < f->n && f->v[agent] >= epoch_clock(h->at))
+        if (f->cluster == h->cluster - 1 && (write || f->fenced) &&
+            a->knows->v[f->warp] >= f->tick && agent < f->n && f->v[agent] >= epoch_clock(h->at))
             return true;
     }
     return false;
@@ -229,8 +228,9 @@ static void complain(const mem_access *a, uint64_t address, const char *does, co
         snprintf(who, sizeof who, "cluster %u (%s, line %d, PTX %d)", h->cluster - 1, i->opcode,
                  i->source_line, i->ptx_line);
     }
-    report(a->warp, a->insn, h->at, "race", "%s global 0x%llx, but the %s by %s is not ordered before it",
-           does, (unsigned long long)address, what, who);
+    report(a->warp, a->insn, h->at, "race",
+           "%s global 0x%llx, but the %s by %s is not ordered before it", does,
+           (unsigned long long)address, what, who);
 }
 
 static void read_record(const mem_access *a, record *r, uint64_t address) {
@@ -256,11 +256,11 @@ static void write_record(const mem_access *a, record *r, uint64_t address) {
         if (ordered(a, before[k], true)) continue;
         if (!alike(a, before[k]))
             complain(a, address, "overwrites", k ? "read" : "write", before[k]);
-        else if (!sees && n < READS)
-            left[n++] = *before[k];
+        else if (!sees && n < READS) left[n++] = *before[k];
     }
     memcpy(r->read, left, sizeof r->read);
-    r->write = (history){a->warp->machine->run->launch_number, a->warp->block->cluster->id + 1, a->at};
+    r->write =
+        (history){a->warp->machine->run->launch_number, a->warp->block->cluster->id + 1, a->at};
 }
 
 static record *lines(sim_memory *m, allocation *a) {
@@ -299,7 +299,8 @@ static void each_record(const mem_access *a, uint64_t address, uint32_t bytes, b
         spin(m->run, &r->busy);
         if (r->split || (part && n != 128)) {
             record *s = split_record(r);
-            for (uint32_t k = at / 4; k <= (at + n - 1) / 4; k++) see(a, &s[k], (address & ~127ull) + 4 * k);
+            for (uint32_t k = at / 4; k <= (at + n - 1) / 4; k++)
+                see(a, &s[k], (address & ~127ull) + 4 * k);
         } else {
             see(a, r, address);
         }
@@ -345,7 +346,8 @@ static void tell(sim_memory *m, uint64_t address, uint32_t launch, uint32_t from
                  uint32_t n) {
     told *t = NULL;
     for (uint32_t k = 0; k < m->n_told && !t; k++)
-        if (m->told[k].address == address && m->told[k].cluster == from && m->told[k].launch == launch)
+        if (m->told[k].address == address && m->told[k].cluster == from &&
+            m->told[k].launch == launch)
             t = &m->told[k];
     if (!t) {
         if (m->n_told == m->told_room) {
@@ -388,7 +390,7 @@ void global_release(warp *w, uint32_t mask, uint64_t address, bool now, bool rmw
     if (now) warp_tick(w);
 }
 
-/* The last few from each cluster by each warp are kept: others in the cluster learn of them soon. */
+/* The last few from each cluster by each warp are kept: others in it learn of them soon. */
 #define KEPT 8
 static void hear(warp *w, const told *t, bool fenced) {
     cluster *c = w->block->cluster;
@@ -411,7 +413,8 @@ static void hear(warp *w, const told *t, bool fenced) {
         c->foreign = wl_grow(c->foreign, c->foreign_room * sizeof *c->foreign);
     }
     struct foreign *f = &c->foreign[c->n_foreign++];
-    *f = (struct foreign){t->cluster, t->n, w->agent, w->now, fenced, wl_alloc(t->n * sizeof *f->v)};
+    *f =
+        (struct foreign){t->cluster, t->n, w->agent, w->now, fenced, wl_alloc(t->n * sizeof *f->v)};
     memcpy(f->v, t->v, t->n * sizeof *f->v);
 }
 

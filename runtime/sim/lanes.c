@@ -6,8 +6,8 @@
 static step members(warp *w, const sim_insn *i, int k, uint32_t mask) {
     uint32_t need = uniform_of(w, i->operand[k], mask);
     if (mask & ~need)
-        report(w, i, 0, "divergence", "lanes %08x execute it, but are not in its mask %08x", mask & ~need,
-               need);
+        report(w, i, 0, "divergence", "lanes %08x execute it, but are not in its mask %08x",
+               mask & ~need, need);
     return warp_gather(w, i, need, mask);
 }
 
@@ -26,9 +26,7 @@ static uint32_t source_lane(const sim_insn *i, uint32_t l, uint32_t b, uint32_t 
         from = l ^ b;
         *inside = from <= top;
         break;
-    default:
-        from = (l & fixed) | (b & ~fixed);
-        *inside = from <= top;
+    default: from = (l & fixed) | (b & ~fixed); *inside = from <= top;
     }
     return *inside ? from & 31 : l;
 }
@@ -42,13 +40,15 @@ static step shuffle(warp *w, const sim_insn *i, uint32_t mask) {
         bool inside;
         uint32_t from = source_lane(i, l, b[l] & 31, c[l], &inside);
         if (inside && !(mask >> from & 1))
-            report(w, i, 0, "divergence", "lane %u reads lane %u, which does not take part", l, from);
+            report(w, i, 0, "divergence", "lane %u reads lane %u, which does not take part", l,
+                   from);
         value[l] = a[from];
         ok[l] = inside ? ~0u : 0;
     }
     uint32_t *d = slot_of(w, i->operand[0]), *p = slot_of(w, i->operand[1]);
     FOR_LANES(l, mask) d[l] = value[l];
-    if (has(i, 1)) FOR_LANES(l, mask) p[l] = ok[l];
+    if (has(i, 1))
+        FOR_LANES(l, mask) p[l] = ok[l];
     return NEXT;
 }
 
@@ -90,7 +90,8 @@ static step match(warp *w, const sim_insn *i, uint32_t mask) {
     bool wide = i->kind[at] == 'l';
     uint64_t value[SIM_LANES];
     uint32_t out[SIM_LANES];
-    FOR_LANES(l, mask) value[l] = wide ? slot_of_64(w, i->operand[at])[l] : slot_of(w, i->operand[at])[l];
+    FOR_LANES(l, mask)
+        value[l] = wide ? slot_of_64(w, i->operand[at])[l] : slot_of(w, i->operand[at])[l];
     FOR_LANES(l, mask) {
         out[l] = 0;
         for (uint32_t k = 0; k < SIM_LANES; k++)
@@ -117,7 +118,8 @@ static step elect(warp *w, const sim_insn *i, uint32_t mask) {
     if (members(w, i, 2, mask) == STAY) return STAY;
     uint32_t leader = (uint32_t)__builtin_ctz(mask);
     uint32_t *d = slot_of(w, i->operand[0]), *p = slot_of(w, i->operand[1]);
-    if (has(i, 0)) FOR_LANES(l, mask) d[l] = leader;
+    if (has(i, 0))
+        FOR_LANES(l, mask) d[l] = leader;
     FOR_LANES(l, mask) p[l] = l == leader ? ~0u : 0;
     return NEXT;
 }
@@ -126,8 +128,10 @@ static step elect(warp *w, const sim_insn *i, uint32_t mask) {
 static step clocks(warp *w, const sim_insn *i, uint32_t mask) {
     uint64_t now = w->machine->warp_steps + w->now;
     uint32_t *d = slot_of(w, i->operand[0]);
-    if (i->op == SIM_OP_CLOCK_32) FOR_LANES(l, mask) d[l] = (uint32_t)now;
-    else FOR_LANES(l, mask) slot_of_64(w, i->operand[0])[l] = now;
+    if (i->op == SIM_OP_CLOCK_32)
+        FOR_LANES(l, mask) d[l] = (uint32_t)now;
+    else
+        FOR_LANES(l, mask) slot_of_64(w, i->operand[0])[l] = now;
     return NEXT;
 }
 
@@ -137,21 +141,13 @@ static step policy(warp *w, const sim_insn *i, uint32_t mask) {
 }
 
 warp_op *const lane_ops[SIM_OPS] = {
-    [SIM_OP_SHFL_UP] = shuffle,
-    [SIM_OP_SHFL_DOWN] = shuffle,
-    [SIM_OP_SHFL_BFLY] = shuffle,
-    [SIM_OP_SHFL_IDX] = shuffle,
-    [SIM_OP_VOTE_ALL] = vote,
-    [SIM_OP_VOTE_ANY] = vote,
-    [SIM_OP_VOTE_UNI] = vote,
-    [SIM_OP_VOTE_BALLOT] = vote,
-    [SIM_OP_REDUX] = redux,
-    [SIM_OP_MATCH_ANY] = match,
-    [SIM_OP_MATCH_ALL] = match,
-    [SIM_OP_ACTIVEMASK] = active_mask,
-    [SIM_OP_ELECT] = elect,
-    [SIM_OP_CLOCK_32] = clocks,
-    [SIM_OP_CLOCK_64] = clocks,
-    [SIM_OP_GLOBALTIMER] = clocks,
+    [SIM_OP_SHFL_UP] = shuffle,     [SIM_OP_SHFL_DOWN] = shuffle,
+    [SIM_OP_SHFL_BFLY] = shuffle,   [SIM_OP_SHFL_IDX] = shuffle,
+    [SIM_OP_VOTE_ALL] = vote,       [SIM_OP_VOTE_ANY] = vote,
+    [SIM_OP_VOTE_UNI] = vote,       [SIM_OP_VOTE_BALLOT] = vote,
+    [SIM_OP_REDUX] = redux,         [SIM_OP_MATCH_ANY] = match,
+    [SIM_OP_MATCH_ALL] = match,     [SIM_OP_ACTIVEMASK] = active_mask,
+    [SIM_OP_ELECT] = elect,         [SIM_OP_CLOCK_32] = clocks,
+    [SIM_OP_CLOCK_64] = clocks,     [SIM_OP_GLOBALTIMER] = clocks,
     [SIM_OP_CREATEPOLICY] = policy,
 };

@@ -2,13 +2,14 @@
    SPDX-License-Identifier: BSD-3-Clause
 
    A host thread owns one machine, and with it every cluster that the machine has started. Only what
-   `run` holds is shared between threads: memory (which locks for itself), the next cluster, findings.
+   `run` holds is shared between threads: memory (which locks for itself), the next cluster,
+   findings.
 
    Words: an agent is something whose progress others may know: a warp, a warpgroup's products, a
    warp's groups of copies, an mbarrier (its clock: phases done). A clock says how far each agent is
-   known; an epoch is one access: agent, its clock then, lane, instruction. An access is ordered after
-   an epoch when the accessor's clock has reached it. Everything is checked when it is issued, so what
-   is found does not hang on when asynchronous work is done. */
+   known; an epoch is one access: agent, its clock then, lane, instruction. An access is ordered
+   after an epoch when the accessor's clock has reached it. Everything is checked when it is issued,
+   so what is found does not hang on when asynchronous work is done. */
 #ifndef WL_SIM_MACHINE_H
 #define WL_SIM_MACHINE_H
 
@@ -29,7 +30,10 @@ typedef struct warp warp;
 
 #define ALL_LANES 0xffffffffu
 
-/* A plain instruction: lanes alone, no memory; slots of the operands. A result may have a source's. */
+/* What becomes of a group of lanes after an instruction. STAY: it waits, and comes back. */
+typedef enum { NEXT, STAY, JUMPED, GONE } step;
+
+/* A plain instruction: lanes alone, no memory; slots of the operands, a result's may be a source's. */
 typedef void plain_op(uint32_t *const *slot, uint32_t mask, const sim_insn *i);
 /* A lane of a 64-bit register. */
 typedef uint64_t __attribute__((may_alias)) lane_64;
@@ -40,9 +44,9 @@ typedef uint64_t __attribute__((may_alias)) lane_64;
 
 /* ---- clocks (clock.c) ---- */
 
-/* Agents of a cluster of W warps: 3W images, then 2W warps (accesses by several lanes, by one lane),
-   W groups of cp.async, W reads and W writes of bulk stores, the warpgroups, the mbarriers. An image
-   is how far the async proxy may know a generic agent: `agent - 3W`. */
+/* Agents of a cluster of W warps: 3W images, then 2W warps (accesses by several lanes, by one
+   lane), W groups of cp.async, W reads and W writes of bulk stores, the warpgroups, the mbarriers.
+   An image is how far the async proxy may know a generic agent: `agent - 3W`. */
 typedef struct {
     uint32_t *v;
 } vclock;
@@ -80,14 +84,15 @@ void clock_copy(const cluster *c, vclock *to, const vclock *from);
 void clock_clear(const cluster *c, vclock *to);
 uint32_t clock_add_agent(cluster *c);
 
-/* What the lanes of `mask` know; what they may tell; telling, which ends the warp's present tick. */
+/* What the lanes of `mask` know; what they may tell; telling, which ends the warp's tick. */
 const vclock *warp_knows(warp *w, uint32_t mask);
 const vclock *warp_tells(warp *w, uint32_t mask);
 void warp_tick(warp *w);
 void warp_release(warp *w, uint32_t mask, vclock *to);
 void warp_acquire(warp *w, uint32_t mask, const vclock *from);
 void warp_learns(warp *w, uint32_t mask, uint32_t agent, uint32_t clock);
-void warp_joins_lanes(warp *w); /* memory of all its lanes is in order: bar.warp.sync and the like */
+void warp_joins_lanes(
+    warp *w); /* memory of all its lanes is in order: bar.warp.sync and the like */
 void warp_fences_proxy(warp *w, uint32_t mask);
 epoch warp_epoch(warp *w, uint32_t mask, const sim_insn *insn);
 void warp_marks(warp *w, uint32_t mask); /* these lanes have touched memory */
@@ -107,12 +112,12 @@ typedef struct {
 } shadow_list;
 
 typedef struct {
-    block *block;       /* whose shared memory */
-    warp *warp;         /* who issues it */
+    block *block; /* whose shared memory */
+    warp *warp;   /* who issues it */
     const sim_insn *insn;
     const vclock *knows;
     epoch at;
-    bool async;         /* by the async proxy */
+    bool async; /* by the async proxy */
 } mem_access;
 void shadow_read(const mem_access *a, uint32_t address, uint32_t bytes);
 void shadow_write(const mem_access *a, uint32_t address, uint32_t bytes);
@@ -121,7 +126,7 @@ void shadow_write(const mem_access *a, uint32_t address, uint32_t bytes);
    outside or misaligned. The address has no rank bits. */
 void *shared_at(warp *w, const sim_insn *i, block *b, uint32_t address, uint32_t bytes,
                 uint32_t align);
-/* The block that a shared::cluster address means (NULL and a finding: none), and the bare address. */
+/* The block that a shared::cluster address means (none: NULL, a finding), and the bare address. */
 block *shared_owner(warp *w, const sim_insn *i, uint32_t *address);
 /* The same for an address that must be the own block's. */
 bool shared_own(warp *w, const sim_insn *i, uint32_t *address);
@@ -138,7 +143,7 @@ typedef struct {
     uint32_t drops;         /* arrivals that later phases do without */
     vclock arrived, done;
     epoch init;
-    bool fenced;            /* the async proxy may use it */
+    bool fenced; /* the async proxy may use it */
     bool valid;
 } mbarrier;
 
@@ -151,21 +156,29 @@ typedef struct {
 /* ---- warps ---- */
 
 enum {
-    RUNNING, WAIT_LANES, WAIT_MBARRIER, WAIT_BARRIER, WAIT_CLUSTER, WAIT_WGMMA, WAIT_ROOM,
-    WAIT_COPIES, WAIT_REGISTERS, WAIT_KINDS
+    RUNNING,
+    WAIT_LANES,
+    WAIT_MBARRIER,
+    WAIT_BARRIER,
+    WAIT_CLUSTER,
+    WAIT_WGMMA,
+    WAIT_ROOM,
+    WAIT_COPIES,
+    WAIT_REGISTERS,
+    WAIT_KINDS
 };
 /* Lanes that stand at one instruction together. */
 typedef struct {
     uint32_t pc, mask;
     uint8_t state;
-    bool give_up;       /* of a wait that may fail: it shall */
-    uint32_t a, b;      /* of the state */
+    bool give_up;  /* of a wait that may fail: it shall */
+    uint32_t a, b; /* of the state */
     void *object;
 } lane_group;
 
 /* A group of asynchronous copies, by commit_group or still open. */
 typedef struct copy_group {
-    uint32_t number; /* counts in the warp, from 1 */
+    uint32_t number;           /* counts in the warp, from 1 */
     uint32_t reading, writing; /* copies that still have to */
     uint32_t holders;          /* lanes whose group it is */
     bool used;
@@ -195,19 +208,20 @@ struct warp {
     vclock known;       /* to every lane */
     vclock lanes_known; /* to lanes_some as well, until the lanes join */
     uint32_t lanes_some;
-    uint32_t now, joined, heard; /* ticks: present, last join of lanes, told by others of this warp */
+    uint32_t now, joined,
+        heard; /* ticks: present, last join of lanes, told by others of this warp */
     uint32_t touched, touched_single; /* lanes with accesses since the lanes joined */
 
-    uint32_t fences;      /* wgmma.fence so far, + 1 */
-    uint32_t *seen;       /* per slot: `fences` at its last plain access */
+    uint32_t fences;             /* wgmma.fence so far, + 1 */
+    uint32_t *seen;              /* per slot: `fences` at its last plain access */
     uint16_t *writing, *reading; /* per slot: pending products that update it, that read it as A */
     uint32_t issued, retired, commits[MAX_COMMITS], n_commits;
 
     copy_book *copies[COPIES_KINDS];
     uint32_t registers, set_turns; /* as setmaxnreg has it */
-    uint32_t cluster_round; /* that its arrival makes; 0: it has waited */
-    uint32_t *defined;       /* per slot: lanes that hold a value; NULL: all sure to */
-    vclock fence;            /* known at the last fence of gpu scope; v NULL: none */
+    uint32_t cluster_round;        /* that its arrival makes; 0: it has waited */
+    uint32_t *defined;             /* per slot: lanes that hold a value; NULL: all sure to */
+    vclock fence;                  /* known at the last fence of gpu scope; v NULL: none */
     uint64_t steps;
 };
 
@@ -224,13 +238,14 @@ typedef struct warpgroup {
     warp *warp[4];
     product *queue; /* [MAX_PRODUCTS] */
     uint32_t head, tail, agent;
-    uint32_t set_to[8];   /* by its warps' setmaxnreg, in turn */
+    uint32_t set_to[8]; /* by its warps' setmaxnreg, in turn */
 } warpgroup;
 
 struct block {
     cluster *cluster;
     uint32_t id[3], rank, linear;
-    uint8_t *memory; /* shared, at its address: the first SIM_SHARED_START bytes are not the block's */
+    uint8_t
+        *memory; /* shared, at its address: the first SIM_SHARED_START bytes are not the block's */
     uint32_t memory_end;
     shadow *lines, **split;
     shadow_list *lists;
@@ -243,10 +258,10 @@ struct block {
     warpgroup *teams;
     uint32_t n_warps, live;
     int64_t spare_registers;
-    vclock ended;          /* known to all warps that have left */
-    uint32_t *remote;      /* per warp of the cluster: its tick at its last access from outside */
+    vclock ended;     /* known to all warps that have left */
+    uint32_t *remote; /* per warp of the cluster: its tick at its last access from outside */
     copy_group *free_groups;
-    uint32_t pending;      /* asynchronous operations under way that touch it */
+    uint32_t pending; /* asynchronous operations under way that touch it */
 };
 
 struct cluster {
@@ -266,8 +281,8 @@ struct cluster {
 
 typedef struct {
     uint8_t kind;
-    bool faulty; /* its source is no memory */
-    block *block; /* whose shared memory, and mbarrier */
+    bool faulty;   /* its source is no memory */
+    block *block;  /* whose shared memory, and mbarrier */
     block *source; /* of a copy between blocks */
     warp *warp;
     const sim_insn *insn;
@@ -283,8 +298,20 @@ typedef struct {
 } async_op;
 bool async_ready(const machine *m);
 void async_do_one(machine *m); /* one that the order of work picks */
+
+/* ---- their groups (copies.c) ---- */
+
+/* Agents of a warp's groups: what its cp.async have written, its bulk stores read and written. */
+enum { PLAIN_DONE = 5, BULK_READ = 6, BULK_WRITTEN = 7 };
+uint32_t copies_agent(const warp *w, int which);
+/* The group of a lane's copies until it commits; lanes of one instruction share one. */
+copy_group *copies_open(warp *w, int kind, uint32_t lane, uint32_t mask);
+void copies_let_go(block *b, copy_group *g); /* by one of its holders */
 bool copies_done(const copy_book *book, uint32_t mask, uint32_t left, bool read);
-void async_check_exit(warp *w, const sim_insn *i, uint32_t mask);
+step copies_commit(warp *w, const sim_insn *i, uint32_t mask);
+step copies_wait(warp *w, const sim_insn *i, uint32_t mask);
+/* A thread that leaves: its copies must have read, or written, the block's memory. */
+void copies_check_exit(warp *w, const sim_insn *i, uint32_t mask);
 
 /* ---- the run ---- */
 
@@ -307,7 +334,7 @@ typedef struct {
         const char *rule;
         const sim_insn *insn;
         uint32_t other; /* instruction of the other side */
-    } *keys; /* of this run's findings */
+    } * keys;           /* of this run's findings */
     int n_keys, first_finding;
 } run_state;
 
@@ -321,7 +348,7 @@ struct machine {
     uint32_t n_products, products_room;
     uint64_t random;
     uint64_t events; /* whatever may end a wait */
-    vclock told; /* scratch of warp_tells */
+    vclock told;     /* scratch of warp_tells */
     uint32_t told_room;
     float *a, *b; /* decoded operands */
     uint32_t sink[2 * SIM_LANES];
@@ -361,8 +388,8 @@ static inline uint32_t uniform_of(const warp *w, int32_t operand, uint32_t mask)
 static inline bool has(const sim_insn *i, int k) {
     return i->operand[k] != SIM_NONE;
 }
-#define FOR_LANES(l, mask) \
-    for (uint32_t left_ = (mask), l; left_ && (l = (uint32_t)__builtin_ctz(left_), 1); \
+#define FOR_LANES(l, mask)                                                                         \
+    for (uint32_t left_ = (mask), l; left_ && (l = (uint32_t)__builtin_ctz(left_), 1);             \
          left_ &= left_ - 1)
 /* Bit l: lane l of a predicate. */
 uint32_t lanes_of(const uint32_t *predicate);
@@ -375,14 +402,14 @@ static inline uint64_t address_of(const warp *w, const sim_insn *i, int k, uint3
 
 /* ---- instructions ---- */
 
-typedef enum { NEXT, STAY, JUMPED, GONE } step; /* STAY: the group waits, and comes back */
-
-plain_op *const *plain_table(bool portable); /* [SIM_OPS], NULL for what is not plain; else for this CPU */
+plain_op *const *
+plain_table(bool portable); /* [SIM_OPS], NULL for what is not plain; else for this CPU */
 /* All others: operations on the warp. */
 typedef step warp_op(warp *w, const sim_insn *i, uint32_t mask);
-extern warp_op *const sync_ops[SIM_OPS], *const async_ops[SIM_OPS], *const wgmma_ops[SIM_OPS],
-    *const memory_ops[SIM_OPS], *const lane_ops[SIM_OPS];
-/* STAY until all lanes of `need` that are alive stand here; else NEXT. `mask`: those that execute. */
+extern warp_op *const sync_ops[SIM_OPS],
+    *const async_ops[SIM_OPS], *const wgmma_ops[SIM_OPS], *const memory_ops[SIM_OPS],
+                                                              *const lane_ops[SIM_OPS];
+/* STAY until all lanes of `need` that are alive stand here; else NEXT. `mask`: who executes. */
 step warp_gather(warp *w, const sim_insn *i, uint32_t need, uint32_t mask);
 step warp_wait(warp *w, int state, void *object, uint32_t a, uint32_t b);
 

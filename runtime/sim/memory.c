@@ -7,13 +7,17 @@ typedef enum { PARAM, SHARED, GLOBAL } space;
 
 static space space_of(const warp *w, const sim_insn *i, uint64_t address) {
     switch (i->op) {
-    case SIM_OP_LD_PARAM:
-        return PARAM;
-    case SIM_OP_LD_SHARED: case SIM_OP_ST_SHARED: case SIM_OP_ATOM_SHARED: case SIM_OP_RED_SHARED:
-    case SIM_OP_LDMATRIX: case SIM_OP_STMATRIX:
-        return SHARED;
-    case SIM_OP_LD_GLOBAL: case SIM_OP_ST_GLOBAL: case SIM_OP_ATOM_GLOBAL: case SIM_OP_RED_GLOBAL:
-        return GLOBAL;
+    case SIM_OP_LD_PARAM: return PARAM;
+    case SIM_OP_LD_SHARED:
+    case SIM_OP_ST_SHARED:
+    case SIM_OP_ATOM_SHARED:
+    case SIM_OP_RED_SHARED:
+    case SIM_OP_LDMATRIX:
+    case SIM_OP_STMATRIX: return SHARED;
+    case SIM_OP_LD_GLOBAL:
+    case SIM_OP_ST_GLOBAL:
+    case SIM_OP_ATOM_GLOBAL:
+    case SIM_OP_RED_GLOBAL: return GLOBAL;
     default:
         if (address - SIM_PARAM_BASE < w->machine->run->program->params_size) return PARAM;
         return address < (uint64_t)MAX_BLOCKS << 24 ? SHARED : GLOBAL;
@@ -32,15 +36,21 @@ typedef struct {
 } memory_op;
 
 static memory_op begin(warp *w, const sim_insn *i, uint32_t mask, uint32_t bytes) {
-    return (memory_op){.w = w, .i = i, .mask = mask, .bytes = bytes, .at = warp_epoch(w, mask, i),
+    return (memory_op){.w = w,
+                       .i = i,
+                       .mask = mask,
+                       .bytes = bytes,
+                       .at = warp_epoch(w, mask, i),
                        .knows = warp_knows(w, mask)};
 }
 
 static void check_order(const memory_op *o, space s, block *b, uint64_t address, uint32_t lane) {
     bool alike = o->bytes < 4 || o->atomic || o->i->flags & SIM_FLAG_STRONG;
-    mem_access a = {b, o->w, o->i, o->knows, epoch_with_lane(o->at, alike ? LIKE_LANE : lane), false};
+    mem_access a = {b,    o->w, o->i, o->knows, epoch_with_lane(o->at, alike ? LIKE_LANE : lane),
+                    false};
     if (s == GLOBAL) {
-        if (o->atomic || o->i->flags & SIM_FLAG_STRONG) global_atomic(&a, address, o->bytes, o->writes);
+        if (o->atomic || o->i->flags & SIM_FLAG_STRONG)
+            global_atomic(&a, address, o->bytes, o->writes);
         else if (o->writes) global_write(&a, address, o->bytes);
         else global_read(&a, address, o->bytes);
         return;
@@ -59,8 +69,8 @@ static void *locate(const memory_op *o, uint64_t address, uint32_t l, uint32_t a
         uint64_t at = address - SIM_PARAM_BASE;
         if (at + o->bytes <= r->program->params_size && at % align == 0 && !o->writes)
             return r->params + at;
-        report(o->w, o->i, 0, "address", "%u bytes at 0x%llx of the parameters, which have %u", o->bytes,
-               (unsigned long long)at, r->program->params_size);
+        report(o->w, o->i, 0, "address", "%u bytes at 0x%llx of the parameters, which have %u",
+               o->bytes, (unsigned long long)at, r->program->params_size);
         return NULL;
     }
     if (s == GLOBAL) {
@@ -86,10 +96,8 @@ static void *locate(const memory_op *o, uint64_t address, uint32_t l, uint32_t a
 /* ---- loads and stores ---- */
 
 static void put_register(warp *w, int32_t slot, uint32_t bytes, uint32_t lane, uint64_t value) {
-    if (bytes == 8)
-        slot_of_64(w, slot)[lane] = value;
-    else
-        slot_of(w, slot)[lane] = bytes == 2 ? (uint16_t)value : (uint32_t)value;
+    if (bytes == 8) slot_of_64(w, slot)[lane] = value;
+    else slot_of(w, slot)[lane] = bytes == 2 ? (uint16_t)value : (uint32_t)value;
 }
 
 static uint64_t get_register(const warp *w, int32_t slot, uint32_t bytes, uint32_t lane) {
@@ -112,7 +120,8 @@ static step load(warp *w, const sim_insn *i, uint32_t mask) {
         for (int k = 0; k < i->n_list; k++) {
             uint64_t value = 0;
             if (from) memcpy(&value, from + k * i->width, i->width);
-            if (i->list[k] != SIM_NONE) put_register(w, i->list[k], i->register_bytes, l, extend(i, value));
+            if (i->list[k] != SIM_NONE)
+                put_register(w, i->list[k], i->register_bytes, l, extend(i, value));
         }
         if (from && i->flags & SIM_FLAG_STRONG && space_of(w, i, address[l]) == GLOBAL)
             global_acquire(w, 1u << l, address[l], i->flags & SIM_FLAG_ACQUIRE);
@@ -136,7 +145,8 @@ static step store(warp *w, const sim_insn *i, uint32_t mask) {
         o.value = again ? bytes : NULL;
         bool strong = i->flags & (SIM_FLAG_STRONG | SIM_FLAG_RELEASE);
         bool global = space_of(w, i, address) == GLOBAL;
-        if (strong && global) global_release(w, 1u << l, address, i->flags & SIM_FLAG_RELEASE, false);
+        if (strong && global)
+            global_release(w, 1u << l, address, i->flags & SIM_FLAG_RELEASE, false);
         void *to = locate(&o, address, l, o.bytes);
         if (to) memcpy(to, bytes, o.bytes);
     }
@@ -147,8 +157,14 @@ static step store(warp *w, const sim_insn *i, uint32_t mask) {
 /* ---- atomics ---- */
 
 static uint64_t float_add(const sim_insn *i, uint64_t old, uint64_t value) {
-    union { uint32_t u; float f; } a = {(uint32_t)old}, b = {(uint32_t)value};
-    union { uint64_t u; double f; } c = {old}, d = {value};
+    union {
+        uint32_t u;
+        float f;
+    } a = {(uint32_t)old}, b = {(uint32_t)value};
+    union {
+        uint64_t u;
+        double f;
+    } c = {old}, d = {value};
     uint64_t out = 0;
     switch (i->type) {
     case SIM_TYPE_F32: a.f += b.f; return a.u;
@@ -167,9 +183,8 @@ static uint64_t float_add(const sim_insn *i, uint64_t old, uint64_t value) {
 
 static uint64_t extreme(const sim_insn *i, uint64_t old, uint64_t value, bool least) {
     uint32_t unused = 64 - 8 * i->width;
-    bool less = i->type == SIM_TYPE_S
-                    ? (int64_t)(value << unused) < (int64_t)(old << unused)
-                    : value << unused < old << unused;
+    bool less = i->type == SIM_TYPE_S ? (int64_t)(value << unused) < (int64_t)(old << unused)
+                                      : value << unused < old << unused;
     return less == least ? value : old;
 }
 
@@ -222,7 +237,8 @@ static step atomic(warp *w, const sim_insn *i, uint32_t mask) {
         if (global) global_release(w, 1u << l, address, release, true);
         if (global) global_acquire(w, 1u << l, address, acquire);
     }
-    if (returns && has(i, 0)) FOR_LANES(l, mask) put_register(w, i->operand[0], bytes, l, old[l]);
+    if (returns && has(i, 0))
+        FOR_LANES(l, mask) put_register(w, i->operand[0], bytes, l, old[l]);
     warp_marks(w, mask);
     return NEXT;
 }
@@ -245,10 +261,8 @@ static step matrix(warp *w, const sim_insn *i, uint32_t mask) {
     }
     for (int k = 0; k < i->n_list; k++) slot[k] = slot_of(w, i->list[k]);
     bool transpose = i->flags & SIM_FLAG_TRANSPOSE;
-    if (loads)
-        tensor_ldmatrix(i->n_list, transpose, (const void *const *)row, slot);
-    else
-        tensor_stmatrix(i->n_list, transpose, row, (const uint32_t *const *)slot);
+    if (loads) tensor_ldmatrix(i->n_list, transpose, (const void *const *)row, slot);
+    else tensor_stmatrix(i->n_list, transpose, row, (const uint32_t *const *)slot);
     warp_marks(w, mask);
     return NEXT;
 }
@@ -282,8 +296,9 @@ static step is_space(warp *w, const sim_insn *i, uint32_t mask) {
         uint64_t address = slot_of_64(w, i->operand[1])[l];
         space s = space_of(w, i, address);
         bool own = s == SHARED && address >> 24 == w->block->rank;
-        is[l] = i->op == SIM_OP_ISSPACEP_GLOBAL ? s == GLOBAL
-                : i->op == SIM_OP_ISSPACEP_SHARED ? own : s == SHARED;
+        is[l] = i->op == SIM_OP_ISSPACEP_GLOBAL   ? s == GLOBAL
+                : i->op == SIM_OP_ISSPACEP_SHARED ? own
+                                                  : s == SHARED;
     }
     FOR_LANES(l, mask) d[l] = is[l] ? ~0u : 0;
     return NEXT;

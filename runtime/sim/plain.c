@@ -48,7 +48,8 @@ static inline uint64_t field(uint64_t a, uint32_t at, uint32_t n, uint32_t bits,
     if (!n) return 0;
     uint32_t last = at + n - 1 < bits - 1 ? at + n - 1 : bits - 1;
     uint64_t fill = sign && a >> last & 1 ? ~0ull : 0, value = at < bits ? a >> at : fill;
-    if (n >= bits) return at < bits && sign && fill ? value | (at ? fill << (bits - at) : 0) : value;
+    if (n >= bits)
+        return at < bits && sign && fill ? value | (at ? fill << (bits - at) : 0) : value;
     if (at < bits && at + n > bits && fill) value |= fill << (bits - at);
     uint64_t mask = (1ull << n) - 1;
     return fill ? (value & mask) | (fill & ~mask) : value & mask;
@@ -210,66 +211,67 @@ static void put_compare(uint32_t *const *slot, uint32_t *d, uint32_t mask, const
     for (int k = 0; k < 2 && i->reduction != SIM_RED_NONE; k++)
         for (int l = 0; l < SIM_LANES; l++) {
             uint32_t c = slot[4][l] ^ flip, v = both[k][l];
-            both[k][l] = i->reduction == SIM_RED_AND ? v & c : i->reduction == SIM_RED_OR ? v | c : v ^ c;
+            both[k][l] = i->reduction == SIM_RED_AND  ? v & c
+                         : i->reduction == SIM_RED_OR ? v | c
+                                                      : v ^ c;
         }
     put_32(slot[0], d, mask);
     if (has(i, 1)) put_32(slot[1], other, mask);
 }
 
-#define SOURCES(A, B, C, first)                                                                   \
-    const A *a = (const A *)slot[first];                                                          \
-    const B *b = (const B *)slot[first + 1];                                                      \
-    const C *c = (const C *)slot[first + 2];                                                      \
+#define SOURCES(A, B, C, first)                                                                    \
+    const A *a = (const A *)slot[first];                                                           \
+    const B *b = (const B *)slot[first + 1];                                                       \
+    const C *c = (const C *)slot[first + 2];                                                       \
     (void)a, (void)b, (void)c
 #define PUT_u32 put_32
 #define PUT_s32 put_32
 #define PUT_f32 put_32
 #define PUT_u64 put_64
 #define PUT_s64 put_64
-#define P(op, D, A, B, C, value)                                                                  \
-    static void NAME(op)(uint32_t *const *slot, uint32_t mask, const sim_insn *i) {               \
-        SOURCES(A, B, C, 1);                                                                      \
-        _Alignas(64) D d[SIM_LANES];                                                              \
-        for (int l = 0; l < SIM_LANES; l++) d[l] = (D)(value);                                    \
-        PUT_##D(slot[0], d, mask);                                                                \
-        (void)i;                                                                                  \
+#define P(op, D, A, B, C, value)                                                                   \
+    static void NAME(op)(uint32_t *const *slot, uint32_t mask, const sim_insn *i) {                \
+        SOURCES(A, B, C, 1);                                                                       \
+        _Alignas(64) D d[SIM_LANES];                                                               \
+        for (int l = 0; l < SIM_LANES; l++) d[l] = (D)(value);                                     \
+        PUT_##D(slot[0], d, mask);                                                                 \
+        (void)i;                                                                                   \
     }
-#define S(op, T, value)                                                                           \
-    static void NAME(SETP_##op)(uint32_t *const *slot, uint32_t mask, const sim_insn *i) {        \
-        SOURCES(T, T, u32, 2);                                                                    \
-        _Alignas(64) uint32_t d[SIM_LANES];                                                       \
-        float flat[2][SIM_LANES];                                                                 \
-        if (i->flags & SIM_FLAG_FTZ) {                                                            \
-            a = (const T *)flush(flat[0], (const f32 *)a);                                        \
-            b = (const T *)flush(flat[1], (const f32 *)b);                                        \
-        }                                                                                         \
-        for (int l = 0; l < SIM_LANES; l++) d[l] = (value) ? ~0u : 0;                             \
-        if (i->reduction == SIM_RED_NONE && !has(i, 1))                                           \
-            put_32(slot[0], d, mask);                                                             \
-        else                                                                                      \
-            put_compare(slot, d, mask, i);                                                        \
+#define S(op, T, value)                                                                            \
+    static void NAME(SETP_##op)(uint32_t *const *slot, uint32_t mask, const sim_insn *i) {         \
+        SOURCES(T, T, u32, 2);                                                                     \
+        _Alignas(64) uint32_t d[SIM_LANES];                                                        \
+        float flat[2][SIM_LANES];                                                                  \
+        if (i->flags & SIM_FLAG_FTZ) {                                                             \
+            a = (const T *)flush(flat[0], (const f32 *)a);                                         \
+            b = (const T *)flush(flat[1], (const f32 *)b);                                         \
+        }                                                                                          \
+        for (int l = 0; l < SIM_LANES; l++) d[l] = (value) ? ~0u : 0;                              \
+        if (i->reduction == SIM_RED_NONE && !has(i, 1)) put_32(slot[0], d, mask);                  \
+        else put_compare(slot, d, mask, i);                                                        \
     }
-#define F(op, value)                                                                              \
-    static void NAME(op)(uint32_t *const *slot, uint32_t mask, const sim_insn *i) {               \
-        SOURCES(f32, f32, f32, 1);                                                                \
-        _Alignas(64) float d[SIM_LANES];                                                          \
-        float flat[3][SIM_LANES];                                                                 \
-        if (i->flags & SIM_FLAG_FTZ) {                                                            \
-            a = flush(flat[0], a);                                                                \
-            if (i->operands > 2) b = flush(flat[1], b);                                           \
-            if (i->operands > 3) c = flush(flat[2], c);                                           \
-        }                                                                                         \
-        for (int l = 0; l < SIM_LANES; l++) d[l] = (value);                                       \
-        if (i->flags & (SIM_FLAG_FTZ | SIM_FLAG_SAT | SIM_FLAG_NAN)) finish_float(d, a, b, i->flags); \
-        put_32(slot[0], d, mask);                                                                 \
+#define F(op, value)                                                                               \
+    static void NAME(op)(uint32_t *const *slot, uint32_t mask, const sim_insn *i) {                \
+        SOURCES(f32, f32, f32, 1);                                                                 \
+        _Alignas(64) float d[SIM_LANES];                                                           \
+        float flat[3][SIM_LANES];                                                                  \
+        if (i->flags & SIM_FLAG_FTZ) {                                                             \
+            a = flush(flat[0], a);                                                                 \
+            if (i->operands > 2) b = flush(flat[1], b);                                            \
+            if (i->operands > 3) c = flush(flat[2], c);                                            \
+        }                                                                                          \
+        for (int l = 0; l < SIM_LANES; l++) d[l] = (value);                                        \
+        if (i->flags & (SIM_FLAG_FTZ | SIM_FLAG_SAT | SIM_FLAG_NAN))                               \
+            finish_float(d, a, b, i->flags);                                                       \
+        put_32(slot[0], d, mask);                                                                  \
     }
-#define L(op, act)                                                                                \
-    static void NAME(op)(uint32_t *const *slot, uint32_t mask, const sim_insn *i) {               \
-        SOURCES(u32, u32, u32, 1);                                                                \
-        _Alignas(64) uint32_t d[SIM_LANES];                                                       \
-        act;                                                                                      \
-        put_32(slot[0], d, mask);                                                                 \
-        (void)i;                                                                                  \
+#define L(op, act)                                                                                 \
+    static void NAME(op)(uint32_t *const *slot, uint32_t mask, const sim_insn *i) {                \
+        SOURCES(u32, u32, u32, 1);                                                                 \
+        _Alignas(64) uint32_t d[SIM_LANES];                                                        \
+        act;                                                                                       \
+        put_32(slot[0], d, mask);                                                                  \
+        (void)i;                                                                                   \
     }
 
 /* What has several results. */
@@ -280,7 +282,8 @@ static void unpack(uint32_t *const *slot, uint32_t mask, const sim_insn *i) {
     uint32_t out[4][SIM_LANES];
     for (int l = 0; l < SIM_LANES; l++) {
         uint64_t v = i->op == SIM_OP_UNPACK_2X16 ? from[l] : wide[l];
-        for (int k = 0; k < n; k++) out[k][l] = (uint32_t)(v >> bits * k) & (bits == 32 ? ~0u : 0xffff);
+        for (int k = 0; k < n; k++)
+            out[k][l] = (uint32_t)(v >> bits * k) & (bits == 32 ? ~0u : 0xffff);
     }
     for (int k = 0; k < n; k++)
         if (has(i, k)) put_32(slot[k], out[k], mask);
@@ -306,7 +309,7 @@ static void unpack(uint32_t *const *slot, uint32_t mask, const sim_insn *i) {
 #define S(op, ...) [SIM_OP_SETP_##op] = NAME(SETP_##op),
 #define F(op, ...) [SIM_OP_##op] = NAME(op),
 #define L(op, ...) [SIM_OP_##op] = NAME(op),
-#define UNPACKS                                                                                   \
+#define UNPACKS                                                                                    \
     [SIM_OP_UNPACK_2X16] = unpack, [SIM_OP_UNPACK_2X32] = unpack, [SIM_OP_UNPACK_4X16] = unpack
 
 #define NAME(op) any_##op
@@ -324,7 +327,8 @@ static plain_op *const avx2_ops[SIM_OPS] = {
 plain_op *const *plain_table(bool portable) {
     (void)portable;
 #if defined __x86_64__ && defined __GNUC__
-    if (!portable && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2_ops;
+    if (!portable && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return avx2_ops;
 #endif
     return any_ops;
 }

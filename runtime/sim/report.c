@@ -5,8 +5,7 @@
 static const char *place(const sim_insn *i, char *text, size_t size) {
     if (i->source_line)
         snprintf(text, size, "%s, line %d, PTX %d", i->opcode, i->source_line, i->ptx_line);
-    else
-        snprintf(text, size, "%s, PTX %d", i->opcode, i->ptx_line);
+    else snprintf(text, size, "%s, PTX %d", i->opcode, i->ptx_line);
     return text;
 }
 
@@ -36,16 +35,15 @@ const char *epoch_who(const cluster *c, epoch e, char *text, size_t size) {
     } else if (team < c->n_teams) {
         snprintf(text, size, "product %u of warpgroup %u (%s)", epoch_clock(e), team, where);
     } else {
-        snprintf(text, size, "the copy into phase %u of its mbarrier (%s)", epoch_clock(e) - 1, where);
+        snprintf(text, size, "the copy into phase %u of its mbarrier (%s)", epoch_clock(e) - 1,
+                 where);
     }
     return text;
 }
 
 static void put_block(const run_state *r, const block *b, wl_buf *out) {
-    if (r->launch->grid[1] * r->launch->grid[2] == 1)
-        wl_buf_printf(out, "block %u", b->id[0]);
-    else
-        wl_buf_printf(out, "block (%u, %u, %u)", b->id[0], b->id[1], b->id[2]);
+    if (r->launch->grid[1] * r->launch->grid[2] == 1) wl_buf_printf(out, "block %u", b->id[0]);
+    else wl_buf_printf(out, "block (%u, %u, %u)", b->id[0], b->id[1], b->id[2]);
 }
 
 /* The finding's place in the list, counted; NULL when its text is not wanted. Under the lock. */
@@ -64,8 +62,8 @@ static sim_finding *enter(run_state *r, const sim_insn *i, uint32_t other, const
     }
     r->keys[r->n_keys++] = (struct finding_key){rule, i, other};
     sim_finding *f = &to->finding[to->n_findings++];
-    *f = (sim_finding){.count = 1, .ptx_line = i ? i->ptx_line : 0,
-                       .source_line = i ? i->source_line : 0};
+    *f = (sim_finding){
+        .count = 1, .ptx_line = i ? i->ptx_line : 0, .source_line = i ? i->source_line : 0};
     return f;
 }
 
@@ -106,8 +104,9 @@ static void put_wait(const warp *w, const lane_group *g, wl_buf *out) {
     const named_barrier *n = g->object;
     switch (g->state) {
     case WAIT_MBARRIER:
-        wl_buf_printf(out, "mbarrier 0x%x, phase %u (parity %u): %lld of %u arrivals missing, %lld "
-                           "bytes outstanding",
+        wl_buf_printf(out,
+                      "mbarrier 0x%x, phase %u (parity %u): %lld of %u arrivals missing, %lld "
+                      "bytes outstanding",
                       m->address, m->phase, m->phase & 1, (long long)m->pending, m->count,
                       (long long)m->bytes);
         break;
@@ -129,8 +128,7 @@ static void put_wait(const warp *w, const lane_group *g, wl_buf *out) {
     case WAIT_WGMMA:
         wl_buf_printf(out, "wgmma %u of its warpgroup, of which %u are whole", g->a, w->team->head);
         break;
-    default:
-        wl_buf_text(out, "its copies");
+    default: wl_buf_text(out, "its copies");
     }
 }
 

@@ -57,7 +57,8 @@ static int pick_group(machine *m, const warp *w) {
     bool any = w->n_groups > 1 && machine_random(m) % 8 == 0;
     for (int g = 0; g < w->n_groups; g++) {
         if (!group_ready(w, &w->group[g])) continue;
-        if (best < 0 || (any ? machine_random(m) & 1 : w->group[g].pc < w->group[best].pc)) best = g;
+        if (best < 0 || (any ? machine_random(m) & 1 : w->group[g].pc < w->group[best].pc))
+            best = g;
     }
     return best;
 }
@@ -102,8 +103,9 @@ static void tell_stuck_warps(machine *m) {
                     const sim_insn *i = &m->run->program->insn[w->group[g].pc];
                     lanes = lanes && w->group[g].state == WAIT_LANES;
                     if (w->group[g].state == WAIT_REGISTERS)
-                        report(w, i, 0, "setmaxnreg", "wants %u registers more; the block's pool has %lld",
-                               w->group[g].a, (long long)at->spare_registers);
+                        report(w, i, 0, "setmaxnreg",
+                               "wants %u registers more; the block's pool has %lld", w->group[g].a,
+                               (long long)at->spare_registers);
                 }
                 if (lanes)
                     report(w, &m->run->program->insn[w->group[0].pc], 0, "divergence",
@@ -130,8 +132,8 @@ static void check_steps(machine *m, uint64_t *counted) {
     *counted = m->warp_steps;
     if (atomic_fetch_add(&r->steps, more) + more < r->options.max_steps) return;
     if (!atomic_exchange(&r->stop, true))
-        report(&m->clusters[0]->blocks[0].warps[0], NULL, 0, "steps", "gave up after %llu instructions",
-               (unsigned long long)r->options.max_steps);
+        report(&m->clusters[0]->blocks[0].warps[0], NULL, 0, "steps",
+               "gave up after %llu instructions", (unsigned long long)r->options.max_steps);
 }
 
 static bool async_due(machine *m, bool ran, uint32_t slices) {
@@ -156,7 +158,9 @@ void machine_work(machine *m) {
         if (!m->n_clusters) break;
         choice next;
         bool ran = pick(m, &next);
-        if (ran) warp_run(next.warp, next.group, order == SIM_RANDOM ? 1 + machine_random(m) % 1024 : 4096);
+        if (ran)
+            warp_run(next.warp, next.group,
+                     order == SIM_RANDOM ? 1 + machine_random(m) % 1024 : 4096);
         slices++;
         bool did = async_ready(m) && async_due(m, ran, slices);
         if (did) async_do_one(m);

@@ -10,8 +10,8 @@ block *shared_owner(warp *w, const sim_insn *i, uint32_t *address) {
     cluster *c = w->block->cluster;
     uint32_t rank = *address >> 24;
     if (rank >= c->n_blocks) {
-        report(w, i, 0, outside, "shared::cluster address 0x%x: the cluster has no block of rank %u",
-               *address, rank);
+        report(w, i, 0, outside,
+               "shared::cluster address 0x%x: the cluster has no block of rank %u", *address, rank);
         return NULL;
     }
     *address &= 0xffffff;
@@ -31,8 +31,8 @@ bool shared_own(warp *w, const sim_insn *i, uint32_t *address) {
 void *shared_at(warp *w, const sim_insn *i, block *b, uint32_t address, uint32_t bytes,
                 uint32_t align) {
     if (address < SIM_SHARED_START || address + bytes > b->memory_end) {
-        report(w, i, 0, outside, "%u bytes at shared address 0x%x: the block has 0x%x to 0x%x", bytes,
-               address, SIM_SHARED_START, b->memory_end);
+        report(w, i, 0, outside, "%u bytes at shared address 0x%x: the block has 0x%x to 0x%x",
+               bytes, address, SIM_SHARED_START, b->memory_end);
         return NULL;
     }
     if (address % align) {
@@ -66,7 +66,8 @@ static bool alike(const mem_access *a, epoch e) {
     return epoch_lane(e) == LIKE_LANE && epoch_lane(a->at) == LIKE_LANE;
 }
 
-static void race(const mem_access *a, uint32_t address, const char *does, epoch e, const char *what) {
+static void race(const mem_access *a, uint32_t address, const char *does, epoch e,
+                 const char *what) {
     char who[160];
     report(a->warp, a->insn, e, "race", "%s shared 0x%x, but the %s by %s is not ordered before it",
            does, address, what, epoch_who(a->block->cluster, e, who, sizeof who));
@@ -76,8 +77,8 @@ static void race_of_lanes(const mem_access *a, uint32_t address, const char *doe
                           const char *what) {
     char who[160];
     report(a->warp, a->insn, e, "race",
-           "%s shared 0x%x, but the %s by another lane of the warp is not ordered before it (%s)", does,
-           address, what, epoch_who(a->block->cluster, e, who, sizeof who));
+           "%s shared 0x%x, but the %s by another lane of the warp is not ordered before it (%s)",
+           does, address, what, epoch_who(a->block->cluster, e, who, sizeof who));
 }
 
 static bool same_warp(epoch a, epoch b, const cluster *c) {
@@ -93,12 +94,11 @@ static bool supersede(epoch *old, const mem_access *a) {
     epoch e = *old;
     if (e && !epoch_known(a->knows, e) && epoch_agent(e) != epoch_agent(a->at)) return false;
     if (e && same_warp(e, a->at, a->block->cluster)) {
-        if (epoch_lane(e) == epoch_lane(a->at) || epoch_clock(e) <= a->warp->joined)
-            *old = a->at;
+        if (epoch_lane(e) == epoch_lane(a->at) || epoch_clock(e) <= a->warp->joined) *old = a->at;
         else if (epoch_agent(e) == epoch_agent(a->at))
-            *old = epoch_with_lane(a->at, epoch_lane(e) >= UNKNOWN_LANE ? epoch_lane(e) : SEVERAL_LANES);
-        else
-            return false;
+            *old = epoch_with_lane(a->at,
+                                   epoch_lane(e) >= UNKNOWN_LANE ? epoch_lane(e) : SEVERAL_LANES);
+        else return false;
         return true;
     }
     *old = a->at;
@@ -136,15 +136,17 @@ static void read_record(const mem_access *a, shadow *s, uint32_t address) {
     epoch e = s->write;
     const cluster *c = a->block->cluster;
     if (!e) {
-        report(a->warp, a->insn, 0, "unwritten", "reads shared 0x%x, which nothing has written", address);
+        report(a->warp, a->insn, 0, "unwritten", "reads shared 0x%x, which nothing has written",
+               address);
     } else if (!epoch_known(a->knows, e) && !alike(a, e)) {
         race(a, address, "reads", e, "write");
     } else if (a->async && epoch_agent(e) < 6 * c->n_warps &&
                a->knows->v[epoch_agent(e) - 3 * c->n_warps] < epoch_clock(e)) {
         char who[160];
-        report(a->warp, a->insn, e, "proxy",
-               "the async proxy reads shared 0x%x, written by %s, with no fence.proxy.async between",
-               address, epoch_who(c, e, who, sizeof who));
+        report(
+            a->warp, a->insn, e, "proxy",
+            "the async proxy reads shared 0x%x, written by %s, with no fence.proxy.async between",
+            address, epoch_who(c, e, who, sizeof who));
     } else if (lanes_race(a, e)) {
         race_of_lanes(a, address, "reads", e, "write");
     }
@@ -155,10 +157,8 @@ static void read_record(const mem_access *a, shadow *s, uint32_t address) {
 
 static void write_over(const mem_access *a, epoch e, uint32_t address, const char *what) {
     if (!e || alike(a, e)) return;
-    if (!epoch_known(a->knows, e))
-        race(a, address, "overwrites", e, what);
-    else if (lanes_race(a, e))
-        race_of_lanes(a, address, "overwrites", e, what);
+    if (!epoch_known(a->knows, e)) race(a, address, "overwrites", e, what);
+    else if (lanes_race(a, e)) race_of_lanes(a, address, "overwrites", e, what);
 }
 
 static void write_record(const mem_access *a, shadow *s, uint32_t address) {

@@ -9,7 +9,8 @@
 /* ---- the launch ---- */
 
 static wl_status check_sizes(const sim_program *p, const sim_launch *l) {
-    static const uint32_t grid_limit[3] = {INT32_MAX, 65535, 65535}, block_limit[3] = {1024, 1024, 64};
+    static const uint32_t grid_limit[3] = {INT32_MAX, 65535, 65535},
+                          block_limit[3] = {1024, 1024, 64};
     for (int k = 0; k < 3; k++) {
         if (!l->grid[k] || l->grid[k] > grid_limit[k])
             return fail(WL_EINVAL, "%s: grid %c is %u; 1 to %u", p->name, 'x' + k, l->grid[k],
@@ -18,8 +19,8 @@ static wl_status check_sizes(const sim_program *p, const sim_launch *l) {
             return fail(WL_EINVAL, "%s: block %c is %u; 1 to %u", p->name, 'x' + k, l->block[k],
                         block_limit[k]);
         if (!l->cluster[k] || l->cluster[k] > MAX_BLOCKS || l->grid[k] % l->cluster[k])
-            return fail(WL_EINVAL, "%s: cluster %c is %u; 1 to %u, a divisor of the grid's %u", p->name,
-                        'x' + k, l->cluster[k], MAX_BLOCKS, l->grid[k]);
+            return fail(WL_EINVAL, "%s: cluster %c is %u; 1 to %u, a divisor of the grid's %u",
+                        p->name, 'x' + k, l->cluster[k], MAX_BLOCKS, l->grid[k]);
         if (p->required[k] && p->required[k] != l->block[k])
             return fail(WL_EINVAL, "%s: block %c is %u; the kernel requires %u", p->name, 'x' + k,
                         l->block[k], p->required[k]);
@@ -46,8 +47,8 @@ static wl_status check_launch(const sim_program *p, const sim_launch *l) {
         return fail(WL_EINVAL, "%s: %u + %u bytes of shared memory; a block has %u", p->name,
                     p->static_shared, l->shared, MAX_SHARED);
     if (l->params_size < p->params_size)
-        return fail(WL_EINVAL, "%s: %zu bytes of parameters; the kernel has %u", p->name, l->params_size,
-                    p->params_size);
+        return fail(WL_EINVAL, "%s: %zu bytes of parameters; the kernel has %u", p->name,
+                    l->params_size, p->params_size);
     return WL_OK;
 }
 
@@ -131,7 +132,8 @@ wl_status sim_run(const sim_program *program, const sim_launch *launch, sim_memo
     r.threaded = threads > 1;
     run_threads(&r, threads);
     if (r.n_keys > 1)
-        qsort(result->finding + r.first_finding, (size_t)r.n_keys, sizeof *result->finding, compare);
+        qsort(result->finding + r.first_finding, (size_t)r.n_keys, sizeof *result->finding,
+              compare);
     pthread_mutex_destroy(&r.lock);
     free(r.keys);
     free(r.params);

@@ -37,9 +37,11 @@ static step mbar_init(warp *w, const sim_insn *i, uint32_t mask) {
         uint32_t index = w->block->mbarrier_at[address / 8];
         mbarrier *m = index ? w->block->mbarriers[index - 1] : new_mbarrier(w, i, address);
         if (!m) continue;
-        if (m->valid) report(w, i, m->init, "mbarrier", "0x%x is initialised while in use", address);
+        if (m->valid)
+            report(w, i, m->init, "mbarrier", "0x%x is initialised while in use", address);
         if (count[l] - 1 > 0xffffe)
-            report(w, i, 0, "mbarrier", "0x%x: a count of %u is not in 1 to 2^20 - 1", address, count[l]);
+            report(w, i, 0, "mbarrier", "0x%x: a count of %u is not in 1 to 2^20 - 1", address,
+                   count[l]);
         shadow_init(w, i, lane, address);
         m->address = address;
         m->count = count[l];
@@ -68,8 +70,10 @@ mbarrier *mbarrier_find(warp *w, const sim_insn *i, block *b, uint32_t address, 
                       mask != 1u << lane;
     if (checks(w) && (!epoch_known(warp_knows(w, mask), m->init) || other_lane)) {
         char who[160];
-        report(w, i, m->init, "race", "mbarrier 0x%x is used, but its initialisation by %s is not "
-               "ordered before", address, epoch_who(b->cluster, m->init, who, sizeof who));
+        report(w, i, m->init, "race",
+               "mbarrier 0x%x is used, but its initialisation by %s is not "
+               "ordered before",
+               address, epoch_who(b->cluster, m->init, who, sizeof who));
     }
     return m;
 }
@@ -80,8 +84,9 @@ static mbarrier *mbarrier_of(warp *w, const sim_insn *i, int k, uint32_t l, bloc
     *owner = shared_owner(w, i, &address);
     if (!*owner) return NULL;
     if (*owner != w->block && !(i->flags & SIM_FLAG_CLUSTER)) {
-        report(w, i, 0, "address", "shared::cta address 0x%x of an mbarrier is in block %u of the cluster",
-               address, (*owner)->rank);
+        report(w, i, 0, "address",
+               "shared::cta address 0x%x of an mbarrier is in block %u of the cluster", address,
+               (*owner)->rank);
         return NULL;
     }
     mbarrier *m = mbarrier_find(w, i, *owner, address, 1u << l);
@@ -127,10 +132,11 @@ void mbarrier_arrive(warp *w, const sim_insn *i, mbarrier *m, const vclock *tell
     /* Else it is chance which phase it counts for. */
     if (checks(w) && m->phase > m->first && tells->v[m->agent] < m->phase &&
         !covers(c, tells, &m->done, m->agent))
-        report(w, i, 0, "drift",
-               "mbarrier 0x%x: the arrival counts for phase %u by chance: its warp has not seen phase "
-               "%u end (the count %u lets it end without this warp)",
-               m->address, m->phase - m->first, m->phase - m->first - 1, m->count);
+        report(
+            w, i, 0, "drift",
+            "mbarrier 0x%x: the arrival counts for phase %u by chance: its warp has not seen phase "
+            "%u end (the count %u lets it end without this warp)",
+            m->address, m->phase - m->first, m->phase - m->first - 1, m->count);
     clock_join(c, &m->arrived, tells);
     m->pending -= n;
     maybe_complete(w->machine, c, m);
@@ -139,8 +145,10 @@ void mbarrier_arrive(warp *w, const sim_insn *i, mbarrier *m, const vclock *tell
 void mbarrier_land(warp *w, const sim_insn *i, mbarrier *m, uint32_t phase, uint32_t bytes) {
     if (m->phase != phase)
         report(w, i, 0, "expect_tx",
-               "bytes land on mbarrier 0x%x in phase %u, but were issued in phase %u: expect_tx was too "
-               "small, or came late", m->address, m->phase - m->first, phase - m->first);
+               "bytes land on mbarrier 0x%x in phase %u, but were issued in phase %u: expect_tx "
+               "was too "
+               "small, or came late",
+               m->address, m->phase - m->first, phase - m->first);
     m->bytes -= bytes;
     w->machine->events++;
     maybe_complete(w->machine, w->block->cluster, m);
@@ -150,7 +158,8 @@ void mbarrier_land(warp *w, const sim_insn *i, mbarrier *m, uint32_t phase, uint
 #define PENDING_BITS 20
 static step arrive(warp *w, const sim_insn *i, uint32_t mask) {
     bool drop = i->op == SIM_OP_MBAR_ARRIVE_DROP || i->op == SIM_OP_MBAR_ARRIVE_DROP_EXPECT_TX;
-    bool bytes = i->op == SIM_OP_MBAR_ARRIVE_EXPECT_TX || i->op == SIM_OP_MBAR_ARRIVE_DROP_EXPECT_TX;
+    bool bytes =
+        i->op == SIM_OP_MBAR_ARRIVE_EXPECT_TX || i->op == SIM_OP_MBAR_ARRIVE_DROP_EXPECT_TX;
     const uint32_t *value = has(i, 2) ? slot_of(w, i->operand[2]) : NULL;
     uint64_t state[SIM_LANES];
     const vclock *tells = warp_tells(w, mask);
@@ -164,7 +173,8 @@ static step arrive(warp *w, const sim_insn *i, uint32_t mask) {
         if (drop) m->drops += n;
         mbarrier_arrive(w, i, m, tells, n);
     }
-    if (has(i, 0)) FOR_LANES(l, mask) slot_of_64(w, i->operand[0])[l] = state[l];
+    if (has(i, 0))
+        FOR_LANES(l, mask) slot_of_64(w, i->operand[0])[l] = state[l];
     warp_tick(w);
     return NEXT;
 }
@@ -198,7 +208,8 @@ static step wait_mbarrier(warp *w, const sim_insn *i, uint32_t mask) {
     uint32_t success = 0;
     block *owner;
     FOR_LANES(l, mask) {
-        value = parity ? slot_of(w, i->operand[2])[l] & 1 : slot_of_64(w, i->operand[2])[l] >> PENDING_BITS;
+        value = parity ? slot_of(w, i->operand[2])[l] & 1
+                       : slot_of_64(w, i->operand[2])[l] >> PENDING_BITS;
         of[l] = mbarrier_of(w, i, 1, l, &owner);
         if (!of[l] || passed(of[l], parity, value)) success |= 1u << l;
         if (of[l]) last = of[l];
@@ -231,7 +242,7 @@ static step pending_count(warp *w, const sim_insn *i, uint32_t mask) {
 
 static void take_result(warp *w, const sim_insn *i, const named_barrier *n) {
     if (!i->results) return;
-    uint32_t value = i->op == SIM_OP_BAR_RED_POPC ? n->count
+    uint32_t value = i->op == SIM_OP_BAR_RED_POPC  ? n->count
                      : i->op == SIM_OP_BAR_RED_AND ? (n->all ? ~0u : 0)
                                                    : (n->any ? ~0u : 0);
     uint32_t *d = slot_of(w, i->operand[0]);
@@ -272,14 +283,15 @@ static step come_to_barrier(warp *w, const sim_insn *i, uint32_t mask) {
     bool given = has(i, (int)at);
     uint32_t need = given ? uniform_of(w, i->operand[at], mask) : b->live * SIM_LANES;
     if (given && (need % SIM_LANES || !need || need > b->n_warps * SIM_LANES))
-        report(w, i, 0, "barrier", "barrier %u for %u threads: a multiple of 32 up to the block's %u",
-               number, need, b->n_warps * SIM_LANES);
+        report(w, i, 0, "barrier",
+               "barrier %u for %u threads: a multiple of 32 up to the block's %u", number, need,
+               b->n_warps * SIM_LANES);
     if (!given && b->live != b->n_warps)
-        report(w, i, 0, "divergence", "barrier %u waits for all threads, but %u warps have left", number,
-               b->n_warps - b->live);
+        report(w, i, 0, "divergence", "barrier %u waits for all threads, but %u warps have left",
+               number, b->n_warps - b->live);
     if (n->got && n->need != need)
-        report(w, i, 0, "barrier", "barrier %u is used for %u and for %u threads in one round", number,
-               n->need, need);
+        report(w, i, 0, "barrier", "barrier %u is used for %u and for %u threads in one round",
+               number, n->need, need);
     if (n->warps >> w->number & 1)
         report(w, i, 0, "barrier", "barrier %u: this warp comes twice in one round", number);
     if (!n->got) n->all = 1;
@@ -334,7 +346,8 @@ static step cluster_arrive(warp *w, const sim_insn *i, uint32_t mask) {
     if (warp_gather(w, i, ALL_LANES, mask) == STAY) return STAY;
     cluster *c = w->block->cluster;
     if (w->cluster_round)
-        report(w, i, 0, "barrier", "cluster barrier: this warp arrives twice without a wait between");
+        report(w, i, 0, "barrier",
+               "cluster barrier: this warp arrives twice without a wait between");
     warp_joins_lanes(w);
     if (i->flags & SIM_FLAG_RELEASE) warp_release(w, w->alive, &c->arriving);
     w->cluster_round = c->round + 1;
@@ -407,8 +420,8 @@ static step set_registers(warp *w, const sim_insn *i, uint32_t mask) {
                more ? "increase" : "decrease");
     uint32_t *same = w->set_turns < 8 ? &w->team->set_to[w->set_turns++] : NULL;
     if (same && *same && *same != count)
-        report(w, i, 0, "setmaxnreg", "to %u registers, where another warp of the warpgroup went to %u",
-               count, *same);
+        report(w, i, 0, "setmaxnreg",
+               "to %u registers, where another warp of the warpgroup went to %u", count, *same);
     if (same) *same = count;
     b->spare_registers += ((int64_t)old - count) * SIM_LANES;
     w->registers = count;
@@ -418,13 +431,15 @@ static step set_registers(warp *w, const sim_insn *i, uint32_t mask) {
 
 /* ---- ends ---- */
 
-/* What still reaches into a block must be over, in the order of things, before its last warp leaves. */
+/* What still reaches into a block must be over, in the order of things, before its last warp
+ * leaves. */
 void block_check_exit(block *b, warp *w, const sim_insn *i) {
     const cluster *c = b->cluster;
     for (uint32_t k = 0; k < c->n_warps; k++) {
         if (!b->remote[k] || b->remote[k] <= b->ended.v[3 * c->n_warps + 2 * k + 1]) continue;
         report(w, i, 0, "exit",
-               "the block ends, but an access by warp %u of block %u of the cluster is not ordered before",
+               "the block ends, but an access by warp %u of block %u of the cluster is not ordered "
+               "before",
                k % b->n_warps, k / b->n_warps);
     }
     for (uint32_t k = 0; k < b->n_mbarriers; k++) {

@@ -1,8 +1,8 @@
 /* wgmma.c - products of warpgroups: issue by four warps, groups, and who may touch which register.
    SPDX-License-Identifier: BSD-3-Clause
 
-   A product reads its shared operands and A registers, and writes its accumulators, at any time until
-   the wait_group that covers its group. */
+   A product reads its shared operands and A registers, and writes its accumulators, at any time
+   until the wait_group that covers its group. */
 #include "machine.h"
 
 static bool checks(const warp *w) {
@@ -15,10 +15,13 @@ static void touch(warp *w, const sim_insn *i, int32_t slot, bool writes) {
     if (slot < 0 || !w->machine->run->program->pinned[slot]) return;
     w->seen[slot] = w->fences;
     if (w->writing[slot])
-        report(w, i, 0, "wgmma registers", "an accumulator is %s while a wgmma that updates it may be "
-               "under way: no wgmma.wait_group since", writes ? "written" : "read");
+        report(w, i, 0, "wgmma registers",
+               "an accumulator is %s while a wgmma that updates it may be "
+               "under way: no wgmma.wait_group since",
+               writes ? "written" : "read");
     else if (writes && w->reading[slot])
-        report(w, i, 0, "wgmma registers", "a register of A is written while a wgmma that reads it may "
+        report(w, i, 0, "wgmma registers",
+               "a register of A is written while a wgmma that reads it may "
                "be under way: no wgmma.wait_group since");
 }
 
@@ -38,10 +41,13 @@ static void claim(warp *w, const sim_insn *i, bool add) {
             report(w, i, 0, "wgmma.fence", "%s has been read or written since the last wgmma.fence",
                    d ? "an accumulator" : "a register of A");
         if (!d && w->writing[slot])
-            report(w, i, 0, "wgmma registers", "a register of A is the accumulator of a wgmma that may be "
+            report(w, i, 0, "wgmma registers",
+                   "a register of A is the accumulator of a wgmma that may be "
                    "under way");
-        if (w->defined && (!d || add) && w->defined[slot] != ALL_LANES && w->alive & ~w->defined[slot])
-            report(w, i, 0, "undefined", "%s has no value", d ? "an accumulator" : "a register of A");
+        if (w->defined && (!d || add) && w->defined[slot] != ALL_LANES &&
+            w->alive & ~w->defined[slot])
+            report(w, i, 0, "undefined", "%s has no value",
+                   d ? "an accumulator" : "a register of A");
         if (w->defined && d) w->defined[slot] = ALL_LANES;
         d ? w->writing[slot]++ : w->reading[slot]++;
     }
@@ -69,14 +75,15 @@ static void check_descriptor(warp *w, const sim_insn *i, uint64_t bits, bool is_
     tensor_descriptor d = tensor_decode(bits);
     const char *fault = tensor_descriptor_fault(&d, &i->mma, is_b);
     if (fault)
-        report(w, i, 0, "descriptor", "of %c, 0x%016llx: %s", is_b ? 'B' : 'A', (unsigned long long)bits,
-               fault);
+        report(w, i, 0, "descriptor", "of %c, 0x%016llx: %s", is_b ? 'B' : 'A',
+               (unsigned long long)bits, fault);
 }
 
 /* All of it is whole now: what it reads must be ordered before. */
 static void check_operands(warp *w, const product *p, uint32_t number) {
     uint32_t pc = (uint32_t)(p->insn - w->machine->run->program->insn);
-    mem_access a = {w->block, w, p->insn, &p->knows, epoch_make(w->team->agent, 0, pc, number + 1), true};
+    mem_access a = {w->block, w, p->insn, &p->knows, epoch_make(w->team->agent, 0, pc, number + 1),
+                    true};
     if (!p->insn->mma.a_registers) {
         check_descriptor(w, p->insn, p->a, false);
         tensor_operand_runs(p->a, &p->insn->mma, false, check_run, &a);
@@ -188,7 +195,8 @@ static step wait_group(warp *w, const sim_insn *i, uint32_t mask) {
 static const void *shared_bytes(void *user, uint32_t address) {
     static const uint8_t zeros[16];
     const block *b = user;
-    return address >= SIM_SHARED_START && address + 16 <= b->memory_end ? b->memory + address : zeros;
+    return address >= SIM_SHARED_START && address + 16 <= b->memory_end ? b->memory + address
+                                                                        : zeros;
 }
 
 static void multiply(machine *m, warpgroup *g, const product *p) {
@@ -237,16 +245,16 @@ static step mma_sync(warp *w, const sim_insn *i, uint32_t mask) {
     const sim_mma *mma = &i->mma;
     uint32_t *slot[24];
     for (int k = 0; k < i->n_list; k++) slot[k] = slot_of(w, i->list[k]);
-    int n_d = i->list_results, n_c = n_d, n_ab = i->n_list - n_d - n_c, n_b = n_ab / 3, n_a = n_ab - n_b;
-    tensor_mma(mma, slot, (const uint32_t *const *)slot + n_d, (const uint32_t *const *)slot + n_d + n_a,
+    int n_d = i->list_results, n_c = n_d, n_ab = i->n_list - n_d - n_c, n_b = n_ab / 3,
+        n_a = n_ab - n_b;
+    tensor_mma(mma, slot, (const uint32_t *const *)slot + n_d,
+               (const uint32_t *const *)slot + n_d + n_a,
                (const uint32_t *const *)slot + n_d + n_ab);
     return NEXT;
 }
 
 warp_op *const wgmma_ops[SIM_OPS] = {
-    [SIM_OP_WGMMA] = issue,
-    [SIM_OP_WGMMA_FENCE] = wgmma_fence,
-    [SIM_OP_WGMMA_COMMIT] = commit,
-    [SIM_OP_WGMMA_WAIT] = wait_group,
+    [SIM_OP_WGMMA] = issue,         [SIM_OP_WGMMA_FENCE] = wgmma_fence,
+    [SIM_OP_WGMMA_COMMIT] = commit, [SIM_OP_WGMMA_WAIT] = wait_group,
     [SIM_OP_MMA] = mma_sync,
 };

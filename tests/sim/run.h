@@ -8,16 +8,17 @@
 #include "sim.h"
 #include "../test.h"
 
-/* What every kernel begins with. %r0 thread, %r1 warp, %r2 lane, %r3 shared memory `s`, %r4 block, %d0
-   output, %d1 input; %p0 thread 0, %p1 warp 0, %p2 lane 0, %p3 block 0. Instructions are one a line. */
-#define PREAMBLE                                                                                  \
-    ".version 9.0\n.target sm_90a\n.address_size 64\n"                                            \
-    ".entry k(.param .u64 out, .param .u64 in, .param .align 64 .b8 map[128]) {\n"                \
-    ".reg .b32 %r<64>; .reg .f32 %f<64>; .reg .b64 %d<32>; .reg .b16 %h<8>; .reg .pred %p<16>;\n" \
-    ".shared .align 1024 .b8 s[8192];\n"                                                          \
-    "mov.u32 %r0, %tid.x; shr.u32 %r1, %r0, 5; and.b32 %r2, %r0, 31; mov.u32 %r3, s;\n"           \
-    "mov.u32 %r4, %ctaid.x; ld.param.u64 %d0, [out]; ld.param.u64 %d1, [in];\n"                   \
-    "setp.eq.u32 %p0, %r0, 0; setp.eq.u32 %p1, %r1, 0; setp.eq.u32 %p2, %r2, 0;\n"                \
+/* What every kernel begins with. %r0 thread, %r1 warp, %r2 lane, %r3 shared memory `s`, %r4 block,
+   %d0 output, %d1 input; %p0 thread 0, %p1 warp 0, %p2 lane 0, %p3 block 0. Instructions are one a
+   line. */
+#define PREAMBLE                                                                                   \
+    ".version 9.0\n.target sm_90a\n.address_size 64\n"                                             \
+    ".entry k(.param .u64 out, .param .u64 in, .param .align 64 .b8 map[128]) {\n"                 \
+    ".reg .b32 %r<64>; .reg .f32 %f<64>; .reg .b64 %d<32>; .reg .b16 %h<8>; .reg .pred %p<16>;\n"  \
+    ".shared .align 1024 .b8 s[8192];\n"                                                           \
+    "mov.u32 %r0, %tid.x; shr.u32 %r1, %r0, 5; and.b32 %r2, %r0, 31; mov.u32 %r3, s;\n"            \
+    "mov.u32 %r4, %ctaid.x; ld.param.u64 %d0, [out]; ld.param.u64 %d1, [in];\n"                    \
+    "setp.eq.u32 %p0, %r0, 0; setp.eq.u32 %p1, %r1, 0; setp.eq.u32 %p2, %r2, 0;\n"                 \
     "setp.eq.u32 %p3, %r4, 0;\n"
 
 /* Words that kernels write and read; the input is 0, 1, 2, … */
@@ -61,7 +62,8 @@ __attribute__((unused)) static void run_lines(kernel_run *k, const char *lines) 
     free(text);
     if (!module) return;
     sim_launch launch = {{k->grid, 1, 1}, {k->block, 1, 1}, {k->cluster, 1, 1}, 0, params, 192};
-    CHECK_INT(sim_run(sim_module_find(module, "k"), &launch, k->memory, &k->options, &k->result), WL_OK);
+    CHECK_INT(sim_run(sim_module_find(module, "k"), &launch, k->memory, &k->options, &k->result),
+              WL_OK);
     sim_module_free(module);
 }
 
