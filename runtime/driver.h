@@ -128,9 +128,8 @@ typedef struct {
 } wl_nvrtc;
 
 /* Finds and opens NVRTC: `path` alone if given, else WARPLOOM_NVRTC alone if set, else the first
-   usable of CUDA_HOME/lib64, /usr/local/cuda/lib64, /usr/local/cuda-(any)/lib64, deps/ beside this
-   library, pip's nvidia folders, the loader's path; 13 before 12 in each place. Opens its builtins
-   library by absolute path.
+   usable of CUDA_HOME/lib64, lib64 of /usr/local/cuda and cuda-*, deps/ beside this library, pip's
+   nvidia folders, the loader's path; 13 before 12 in each. Opens its builtins by absolute path.
    Several may be open at once; *out stays valid for the process's life. ECOMPILE lists every place
    that was looked at. */
 wl_status wl_nvrtc_get(const char *path, const wl_nvrtc **out);

@@ -284,9 +284,9 @@ static foreign_field *add_field(foreign_param *p, const json *v, size_t size, si
 static wl_status read_value(const foreign_launch *l, const json *v, foreign_param *p,
                             size_t *align) {
     static const char *const pointer_keys[] = {"pointer", "offset"};
-    static const char *const map_keys[] = {"map",     "offset",  "type", "dims",
-                                           "strides", "box",     "fill", "element_strides",
-                                           "swizzle", "interleave"};
+    static const char *const map_keys[] = {
+        "map", "offset", "type", "dims", "strides", "box", "fill", "element_strides", "swizzle",
+        "interleave"};
     const json *m;
     if ((m = json_find(v, "pointer"))) {
         foreign_field *f = add_field(p, v, *align = 8, 8);

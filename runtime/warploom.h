@@ -5,7 +5,6 @@
    one sentence that names the argument, the rule and the remedy. Nothing here prints, exits or
    throws. A context may be used by several threads at once. It belongs to one device: the one that
    was current in wl_open. Do not use it across fork().
-
    A call may be captured into a CUDA graph once it was prepared (wl_prepare, or a first call); the
    graph must not be launched after wl_close. At most 4,096 launches of a context may be in flight,
    and 4,096 be captured. */

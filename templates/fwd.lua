@@ -97,8 +97,7 @@ local function wrapped(first, count, room, item)
     return lines
 end
 
--- One wgmma shape for templates/parts/wgmma.in: D (64 x n, fp32) from A in shared memory or
--- registers.
+-- One wgmma shape for templates/parts/wgmma.in: D (64 x n, fp32); A in shared memory or registers.
 local function multiplication(m)
     local count = m.n // 2
     m.registers = count
@@ -180,8 +179,7 @@ function M.explain(c, p)
         {"tile", ("%d query rows x %d keys"):format(c.tile_m, c.tile_n)},
         {"consumers", ("%d warpgroups of 64 rows, %d registers a thread; 1 producer warpgroup, %d")
             :format(c.consumer_warpgroups, c.registers_c, c.registers_p)},
-        {"ring", ("%d slots of %d bytes for K and V tiles, in turn"):format(c.stages,
-            p.slot_bytes)},
+        {"ring", ("%d slots of %d bytes: K and V tiles, in turn"):format(c.stages, p.slot_bytes)},
         {"shared memory", ("%d bytes: Q %d, ring %d, O %d, barriers"):format(
             p.shared_bytes, p.q_bytes, p.ring_bytes, p.o_bytes)},
         {"order", order[c.order]},
