@@ -102,7 +102,7 @@ static double ratio(double error2, double norm2) {
 
 /* What rounding P and O to 16 bits costs on normal inputs; over few elements the ratio scatters. */
 static double norm_limit(wl_dtype dtype, int64_t elements) {
-    bool few = elements < 2048;
+    bool few = elements < 1 << 16;
     if (dtype == WL_BF16) return few ? 3.2e-3 : 2.4e-3;
     return few ? 6e-4 : 4e-4;
 }

@@ -22,7 +22,7 @@ typedef struct {
     const char *name;
     wl_dtype dtype;
     bool causal;
-    int dim, dim_v;
+    int dim, dim_v, threads;
 } subject;
 
 typedef struct {
@@ -32,7 +32,8 @@ typedef struct {
     float *lse;
     CUdeviceptr device[TENSORS], device_lse;
     size_t bytes[TENSORS], lse_bytes;
-    int findings;     /* of the last launch */
+    uint8_t *executed; /* an instruction each; NULL: not asked for */
+    int findings;      /* of the last launch */
     char first[1024]; /* the first of them */
 } harness;
 
@@ -66,6 +67,7 @@ __attribute__((unused)) static void set_schedule(const harness *h, sim_order ord
     settings.options.order = order;
     settings.options.seed = seed;
     settings.options.threads = 1;
+    settings.options.executed = h->executed;
     h->driver->sim_device_set(&settings);
     h->ctx->device.sms = sms;
 }
@@ -74,7 +76,7 @@ __attribute__((unused)) static void read_subject(const harness *h, const char *n
     wl_launch *record = wl_alloc(sizeof *record);
     const wl_request request = {.name = name, .ptx = true};
     need(wl_kernel_choose(wl_context_tools(h->ctx), &request, record, NULL), name);
-    *out = (subject){.name = name};
+    *out = (subject){.name = name, .threads = record->kernel[0].threads};
     for (int i = 0; i < record->n_axes; i++) {
         const char *word = record->axis[i].word, *value = record->axis[i].value;
         if (!strcmp(word, "head_dim")) out->dim = atoi(value);
@@ -83,6 +85,14 @@ __attribute__((unused)) static void read_subject(const harness *h, const char *n
         if (!strcmp(word, "mask")) out->causal = !strcmp(value, "causal");
     }
     free(record);
+}
+
+/* The kernel's PTX: owned by *made. */
+__attribute__((unused)) static const wl_buf *read_ptx(const harness *h, const char *name,
+                                                      wl_made *made) {
+    const wl_request request = {.name = name, .ptx = true};
+    need(wl_kernel_get(wl_context_tools(h->ctx), &request, made), name);
+    return &made->compiled[0].image;
 }
 
 static void extents(const subject *k, const shape *s, int t, int64_t out[4]) {

@@ -164,11 +164,10 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         subject k;
         wl_made *made = wl_alloc(sizeof *made);
-        const wl_request request = {.name = argv[i], .ptx = true};
         read_subject(&h, argv[i], &k);
-        need(wl_kernel_get(wl_context_tools(h.ctx), &request, made), argv[i]);
+        const wl_buf *ptx = read_ptx(&h, argv[i], made);
         close_harness(&h);
-        mutate(&h, &k, made->compiled[0].image.data, made->compiled[0].image.size, &silent);
+        mutate(&h, &k, ptx->data, ptx->size, &silent);
         fflush(stdout);
         wl_made_free(made);
         free(made);
