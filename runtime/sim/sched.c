@@ -144,12 +144,14 @@ static bool async_due(machine *m, bool ran, uint32_t slices) {
     }
 }
 
-#define SPIN_STEPS (1u << 22) /* after which those at work may be waiting for another cluster */
+/* Those at work may be waiting for a cluster that has not begun: after so many steps without an end one
+   more is let in, and after twice as many the next. */
+#define SPIN_STEPS (1u << 16)
 
 void machine_work(machine *m) {
     run_state *r = m->run;
     sim_order order = r->options.order;
-    uint64_t events = 0, counted = 0, since = 0;
+    uint64_t events = 0, counted = 0, since = 0, patience = SPIN_STEPS;
     int tries = 0;
     uint32_t resident = (uint32_t)r->options.resident, slices = 0;
     bool more = true;
@@ -166,8 +168,14 @@ void machine_work(machine *m) {
         if (did) async_do_one(m);
         while (did && order == SIM_EAGER && async_ready(m)) async_do_one(m);
         if (!ran && !did && !end_clusters(m) && stuck(m, &events, &tries)) break;
-        if (end_clusters(m)) since = m->warp_steps, resident = (uint32_t)r->options.resident;
-        if (more && m->warp_steps - since > SPIN_STEPS) since = m->warp_steps, resident++;
+        if (end_clusters(m)) {
+            since = m->warp_steps, patience = SPIN_STEPS;
+            resident = (uint32_t)r->options.resident;
+        }
+        if (more && m->warp_steps - since > patience) {
+            since = m->warp_steps, patience *= 2;
+            resident++;
+        }
         if (slices % 64 == 0 || !ran) check_steps(m, &counted);
     }
 }
