@@ -209,6 +209,7 @@ static void close_block(block *b) {
 }
 
 void cluster_close(cluster *c) {
+    wgmma_forget(c);
     for (uint32_t k = 0; k < c->n_clocks; k++) free(c->clocks[k]->v);
     for (uint32_t k = 0; k < c->n_blocks; k++) close_block(&c->blocks[k]);
     global_forget(c);

@@ -429,6 +429,8 @@ void block_check_exit(block *b, warp *w, const sim_insn *i);
 /* ---- products (wgmma.c) ---- */
 void wgmma_check_registers(warp *w, const sim_insn *i);
 void wgmma_run(machine *m, warpgroup *g);
+/* Products that nobody waited for end with their cluster. */
+void wgmma_forget(const cluster *c);
 bool wgmma_has_room(const warp *w);
 void wgmma_check_exit(warp *w, const sim_insn *i);
 

@@ -233,6 +233,13 @@ void wgmma_run(machine *m, warpgroup *g) {
         if (m->products[k] == g) m->products[k--] = m->products[--m->n_products];
 }
 
+void wgmma_forget(const cluster *c) {
+    machine *m = c->machine;
+    for (uint32_t k = 0; k < m->n_products; k++)
+        if (m->products[k]->warp[0]->block->cluster == c)
+            m->products[k--] = m->products[--m->n_products];
+}
+
 void wgmma_check_exit(warp *w, const sim_insn *i) {
     if (w->retired != w->issued)
         report(w, i, 0, "exit", "the warp leaves with %u products that it has not waited for",
