@@ -206,7 +206,8 @@ void warp_run(warp *w, int at, uint32_t quantum) {
             g->pc++;
             continue;
         }
-        if (r->options.executed) r->options.executed[g->pc] = 1;
+        if (r->options.executed)
+            __atomic_store_n(&r->options.executed[g->pc], 1, __ATOMIC_RELAXED);
         m->thread_steps += (uint32_t)__builtin_popcount(mask);
         if (i->touches_wgmma && r->options.check) wgmma_check_registers(w, i);
         plain_op *plain = r->plain[i->op];

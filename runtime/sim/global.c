@@ -312,11 +312,12 @@ static void check_written(const mem_access *a, uint64_t address, uint32_t bytes)
     const allocation *in = allocation_at(a->warp->machine, address);
     for (uint32_t k = 0; in->written && k < bytes; k++) {
         size_t at = address + k - in->start;
-        if (!(at % 8) && k + 8 <= bytes && in->written[at / 8] == 0xff) {
+        uint8_t bits = __atomic_load_n(&in->written[at / 8], __ATOMIC_RELAXED);
+        if (!(at % 8) && k + 8 <= bytes && bits == 0xff) {
             k += 7;
             continue;
         }
-        if (in->written[at / 8] >> at % 8 & 1) continue;
+        if (bits >> at % 8 & 1) continue;
         report(a->warp, a->insn, 0, "unwritten", "reads global 0x%llx, which nothing has written",
                (unsigned long long)address + k);
         return;
