@@ -47,8 +47,8 @@ static cli_finding *known(cli_findings *list, const char *rule, const char *wher
     return NULL;
 }
 
-/* Adds to the finding of that rule and place; of a new one the text and the PTX line are kept. Takes
-   `where` over. */
+/* Adds to the finding of that rule and place; of a new one the text and the PTX line are kept.
+   Takes `where` over. */
 static void add(cli_findings *list, const char *rule, char *where, const sim_finding *from) {
     cli_finding *f = known(list, rule, where);
     if (f) {

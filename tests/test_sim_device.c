@@ -338,7 +338,8 @@ TEST(tensor_maps) {
                                      0),
               CUDA_SUCCESS);
     CUtensorMap *odd = (CUtensorMap *)(void *)((char *)&map + 8);
-    CHECK_INT(cuTensorMapEncodeTiled(odd, 9, 2, (void *)4096, dims, strides, box, steps, 0, 3, 0, 0),
+    CHECK_INT(cuTensorMapEncodeTiled(odd, 9, 2, (void *)4096, dims, strides, box, steps, 0, 3, 0,
+                                     0),
               CUDA_ERROR_INVALID_VALUE);
     CHECK(strstr(reason(CUDA_ERROR_INVALID_VALUE), ": expected a multiple of 64 bytes"));
     CHECK_INT(cuTensorMapEncodeTiled(&map, 9, 2, (void *)4100, dims, strides, box, steps, 0, 3, 0,

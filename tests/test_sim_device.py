@@ -1,4 +1,4 @@
-"""test_sim_device.py - the simulator as a device: programs of the driver API, offline use, verify, sim.
+"""test_sim_device.py - the simulator as a device: driver API, offline use, verify, sim.
 SPDX-License-Identifier: BSD-3-Clause"""
 import json
 import os
@@ -147,11 +147,11 @@ class Command(Simulator):
         return rows
 
     def test_broken_kernels(self):
-        """What is dropped from the emitted kernel is found at its line, or at what it leaves open."""
+        """What is dropped from the emitted kernel is found where it is missed."""
         source = self.warploom("emit", *P.split()).stdout
         self.assertEqual(self.verify_source(source), [])
-        for drop, rule in ((r"        wgmma_wait_all\(\);", "wgmma"), (r"wgmma_fence\(\);", "wgmma"),
-                           (r"wgmma_commit\(\);", "wgmma"), (r"mbarrier_init_fence\(\);", "proxy"),
+        for drop, rule in ((r"        wgmma_wait_all\(\);", "wgmma"),
+                           (r"wgmma_fence\(\);", "wgmma"), (r"wgmma_commit\(\);", "wgmma"), (r"mbarrier_init_fence\(\);", "proxy"),
                            (r"__syncthreads\(\);", "race"),
                            (r"mbarrier_arrive_expect\(&s\.full.*?\);", "")):
             broken, n = re.subn(drop, "", source, count=1)
@@ -170,10 +170,7 @@ class Command(Simulator):
         self.assertEqual(done.returncode, 6)
         self.assertRegex(done.stderr, r"warploom: fwd_\S+: \d+ findings?\nx\.cu:\d+: wgmma")
 
-    def test_places_of_templates(self):
-        """A finding in an emitted kernel is told at the template's line."""
-        library = self.path("gen")
-        self.assertTrue(library)
+    def test_doctor(self):
         done = self.warploom("doctor")
         self.assertRegex(done.stdout, r"simulator +ok +runs kernels with no GPU: --device sim\n")
         done = self.warploom("doctor", WARPLOOM_SIM="/none.so")
@@ -243,6 +240,11 @@ class Foreign(Simulator):
         self.expect(launch, "none.npy: cannot open: No such file or directory")
         launch = {**LAUNCH, "buffers": {"x": {"in": "k.ptx"}}}
         self.expect(launch, "k.ptx: not a .npy file: it does not begin with \\x93NUMPY")
+        self.write("z.npy", npy("<f3", "(100,)", 400))
+        launch = {**LAUNCH, "buffers": {"x": {"in": "z.npy"}}}
+        self.expect(launch, "z.npy: elements '<f3' of shape (100,) are not read")
+        self.write("z.npy", npy("<f4", "(100,)", 399))
+        self.expect(launch, "z.npy: 399 bytes of data; its shape needs 400")
         launch = {**LAUNCH, "buffers": {"x": {"shape": [1 << 40], "type": "<f4"}}}
         done = self.sim(launch)
         self.assertRegex(done.stderr, r"^warploom: l\.json:1:\d+: cuMemAlloc: CUDA_ERROR_OUT_OF_"

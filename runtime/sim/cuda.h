@@ -15,7 +15,7 @@
     X(CUDA_ERROR_INVALID_DEVICE, 101, "invalid device ordinal")                                    \
     X(CUDA_ERROR_INVALID_IMAGE, 200, "device kernel image is invalid")                             \
     X(CUDA_ERROR_INVALID_CONTEXT, 201, "invalid device context")                                   \
-    X(CUDA_ERROR_NO_BINARY_FOR_GPU, 209, "no kernel image is available for execution on the device") \
+    X(CUDA_ERROR_NO_BINARY_FOR_GPU, 209, "no kernel image for this device")                        \
     X(CUDA_ERROR_INVALID_PTX, 218, "a PTX JIT compilation failed")                                 \
     X(CUDA_ERROR_INVALID_HANDLE, 400, "invalid resource handle")                                   \
     X(CUDA_ERROR_NOT_FOUND, 500, "named symbol not found")                                         \

@@ -173,7 +173,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *map, int type, uint32_t rank, void 
     if (tmap_encode(&made, type, rank, (uintptr_t)address, dims, strides, box, element_strides,
                     interleave, swizzle, promotion, fill_mode))
         return cuda_refuse(CUDA_ERROR_INVALID_VALUE, "%s",
-                           message() + (strncmp(message(), own, sizeof own - 1) ? 0 : sizeof own - 1));
+                           message() + (strncmp(message(), own, strlen(own)) ? 0 : strlen(own)));
     memset(map, 0, sizeof *map);
     memcpy(map, &made, sizeof made);
     return CUDA_SUCCESS;

@@ -35,7 +35,7 @@ CUresult cuda_refuse(CUresult result, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* The same with the message that is set already. */
 CUresult cuda_refused(CUresult result);
-/* Locks the device and gives the current context; INVALID_CONTEXT, not locked, when there is none. */
+/* Locks the device, gives the current context; INVALID_CONTEXT and not locked: there is none. */
 CUresult cuda_enter(CUcontext *out);
 /* Unlocks; returns the result. */
 CUresult cuda_leave(CUresult result);

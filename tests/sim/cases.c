@@ -1,20 +1,21 @@
 /* cases.c - numeric cases of emitted kernels in the simulator: shapes x kernels x schedules.
    SPDX-License-Identifier: BSD-3-Clause
 
-   cases SCHEDULES EVERY NAME…: each kernel runs every EVERY-th shape (which ones moves from kernel to
-   kernel), each under SCHEDULES schedules. The first is checked against float64 attention, the others
-   must give the same bits; none may have a finding. And every instruction of the kernel that
-   synchronises must have been executed by some case. Ends with `N passed, N failed`. */
+   cases SCHEDULES EVERY NAME…: each kernel runs every EVERY-th shape (which ones moves from kernel
+   to kernel), each under SCHEDULES schedules. The first is checked against float64 attention, the
+   others must give the same bits; none may have a finding. And every instruction of the kernel
+   that synchronises must have been executed by some case. Ends with `N passed, N failed`. */
 #include "harness.h"
 
 #define WORK 4e6 /* multiply-adds of the reference */
-#define EDGES(...) static const int edges[] = {__VA_ARGS__}
 
 /* Around tiles of 64, 128, 192 and 256 rows, one row, several tiles; keys alike. */
 static shape shape_of(int i) {
-    EDGES(1, 64, 130, 192, 63, 257, 100, 320, 65, 191, 128, 5, 384, 193, 256, 30, 200, 127, 450, 17);
+    static const int edges[] = {1,   64, 130, 192, 63,  257, 100, 320, 65,  191,
+                                128, 5,  384, 193, 256, 30,  200, 127, 450, 17};
     const int n = (int)(sizeof edges / sizeof *edges);
-    static const int heads[][3] = {{1, 1, 1}, {1, 2, 1}, {2, 2, 2}, {1, 3, 3}, {2, 4, 2}, {3, 1, 1}};
+    static const int heads[][3] = {{1, 1, 1}, {1, 2, 1}, {2, 2, 2},
+                                   {1, 3, 3}, {2, 4, 2}, {3, 1, 1}};
     const int *h = heads[i % 6];
     return (shape){h[0], h[1], h[2], edges[i % n], edges[(i * 7 + i / n * 3 + 4) % n]};
 }
@@ -23,7 +24,8 @@ static shape shape_of(int i) {
 static const struct {
     sim_order order;
     int sms;
-} schedules[] = {{SIM_EAGER, 132}, {SIM_RANDOM, 1}, {SIM_LAZY, 2}, {SIM_RANDOM, 5}, {SIM_RANDOM, 3}};
+} schedules[] = {
+    {SIM_EAGER, 132}, {SIM_RANDOM, 1}, {SIM_LAZY, 2}, {SIM_RANDOM, 5}, {SIM_RANDOM, 3}};
 #define SCHEDULES (int)(sizeof schedules / sizeof *schedules)
 
 static int passed, failed;
@@ -62,8 +64,8 @@ static void run_shape(harness *h, const subject *k, int index, int n_schedules) 
     free_tensors(h);
 }
 
-/* A row a synchronising instruction that no case has executed. With a single consumer warpgroup none
-   ever skips tiles that the others need: there the loop that does is dead. */
+/* A row a synchronising instruction that no case has executed. With a single consumer warpgroup
+   none ever skips tiles that the others need: there the loop that does is dead. */
 static void check_executed(const harness *h, const subject *k) {
     if (k->threads < 3 * 128) return;
     wl_made *made = wl_alloc(sizeof *made);

@@ -1,9 +1,9 @@
 /* mutate.c - deletes every synchronising instruction of kernels in turn: what catches its loss?
    SPDX-License-Identifier: BSD-3-Clause
 
-   mutate NAME…: a row a kernel and kind of instruction: how many there are; how many losses findings
-   show; how many only a wrong result, a hang or a refused launch shows; how many nothing shows. Those
-   are listed below the table with their lines. */
+   mutate NAME…: a row a kernel and kind of instruction: how many there are; how many losses
+   findings show; how many only a wrong result or a refused launch shows; how many nothing shows.
+   Those are listed below the table with their lines. */
 #include "harness.h"
 
 #define KINDS 40
@@ -66,7 +66,8 @@ static verdict run_mutant(harness *h, const subject *k, outputs *whole) {
     return worst;
 }
 
-/* What stands in for the statement at `at` when it is lost: nothing; for a wait, that it was over. */
+/* What stands in for the statement at `at` when it is lost: nothing; for a wait, that it was
+   over. */
 static char *without(const char *text, const char *at) {
     const char *end = strchr(at, ';'), *start = at;
     char predicate[64] = "";
