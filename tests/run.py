@@ -371,6 +371,12 @@ def check_layers():
         for other in re.findall(r'#include "([\w/.]+)"', open(path, encoding="utf-8").read()):
             result.expect(other == "base.h" or os.path.exists(f"{ROOT}/runtime/sim/{other}"),
                           f"{path} includes {other}")
+    entries = re.findall(r"^    X\((cu\w+),",
+                         open(ROOT + "/runtime/sim/cuda.h", encoding="utf-8").read(), re.M)
+    entries += re.findall(r"WARPLOOM_API \w+ (\w+)\(",
+                          open(ROOT + "/runtime/sim/device.h", encoding="utf-8").read())
+    symbols = call(["nm", "-D", "--defined-only", BUILD + "/sim/libcuda.so.1"]).stdout.split()[2::3]
+    result.expect(set(symbols) == set(entries), f"sim/libcuda.so.1 exports {symbols}")
     for header, library in (("runtime/warploom.h", "libwarploom"),
                             ("gen/gen.h", "libwarploom-gen")):
         text = open(os.path.join(ROOT, header), encoding="utf-8").read()

@@ -150,10 +150,11 @@ class Command(Simulator):
         """What is dropped from the emitted kernel is found where it is missed."""
         source = self.warploom("emit", *P.split()).stdout
         self.assertEqual(self.verify_source(source), [])
-        for drop, rule in ((r"        wgmma_wait_all\(\);", "wgmma"),
-                           (r"wgmma_fence\(\);", "wgmma"), (r"wgmma_commit\(\);", "wgmma"), (r"mbarrier_init_fence\(\);", "proxy"),
-                           (r"__syncthreads\(\);", "race"),
-                           (r"mbarrier_arrive_expect\(&s\.full.*?\);", "")):
+        drops = {r"        wgmma_wait_all\(\);": "wgmma", r"wgmma_fence\(\);": "wgmma",
+                 r"wgmma_commit\(\);": "wgmma", r"mbarrier_init_fence\(\);": "proxy",
+                 r"__syncthreads\(\);": "race",
+                 r"mbarrier_arrive_expect\(&s\.full.*?\);": "deadlock"}
+        for drop, rule in drops.items():
             broken, n = re.subn(drop, "", source, count=1)
             self.assertEqual(n, 1, drop)
             rows = self.verify_source(broken, *P.split())
