@@ -149,6 +149,8 @@ check-gpu: all
 	@$(PYTHON) tests/gpu/check.py
 bench: all $(BUILD)/launch_cost
 	@$(PYTHON) tests/bench/bench.py
+mutants: sim-tests
+	@$(BUILD)/sim_mutate $(patsubst generated/%.cu,%,$(wildcard generated/*.cu))
 fuzz: $(FUZZ)
 	@sh tests/fuzz/run.sh $(or $(T),60) $(BUILD)
 tables:
@@ -170,7 +172,7 @@ clean:
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 FORCE:
-.PHONY: all tests sim sim-tests setup demo check check-all check-gpu bench fuzz tables size \
+.PHONY: all tests sim sim-tests setup demo check check-all check-gpu bench fuzz mutants tables size \
 	install clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
