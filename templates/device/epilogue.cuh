@@ -16,13 +16,16 @@ __device__ __forceinline__ void store_rows(const float *values, int columns,
                                            const TensorMap &map, BoxAt at)
 {
     const u32 lane = threadIdx.x % 32, chunk = lane / 16, flip = lane % 8;
+    const int panels = (columns + 63) / 64;
     #pragma unroll
-    for (int panel = 0; panel < (columns + 63) / 64; panel++) {
+    for (int panel = 0; panel < panels; panel++) {
         unsigned char *stage = (unsigned char *)staging + panel % stages * stage_bytes;
         const u32 row = shared_address(stage) + lane % 16 * 128;
-        if (lane == 0 && stages == 1)
+        /* Of three panels in two buffers the last is in the first one, where the next rows begin. */
+        const bool all = stages == 1 || (panel == 0 && panels % stages != 0);
+        if (lane == 0 && all)
             tma_store_wait_read_all();
-        if (lane == 0 && stages == 2)
+        if (lane == 0 && !all)
             tma_store_wait_read_but_one();
         __syncwarp();
         #pragma unroll

@@ -203,6 +203,9 @@ def large():
              for d in (64, 128, 256) for mask in MASKS]
     cases += [Case(128, 128, "fp16", mask, "bhsd", 3, 16, 4, 1500, 3000) for mask in MASKS]
     cases.append(Case(128, 128, "bf16", "causal", "bshd", 1, 128, 128, 100, 131200))
+    # Several items a block for every number of output panels and staging buffers.
+    cases += [Case(64, dv, "bf16", "causal", "bshd", 12, 16, 16, 300, 300)
+              for dv in (64, 72, 128, 136, 168, 192, 200, 256)]
     return cases
 
 
