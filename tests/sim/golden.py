@@ -197,16 +197,15 @@ def record_cases(cases, path):
 
 
 def record(cases, path):
-    """A process for each kernel source, with a limit: a fault or a hang spoils no other."""
+    """A process for each case, with a limit: a fault or a hang spoils no other."""
     bad = 0
-    for source in sorted({c.source for c in cases}):
-        child = multiprocessing.Process(
-            target=record_cases, args=([c for c in cases if c.source == source], path))
+    for case in cases:
+        child = multiprocessing.Process(target=record_cases, args=([case], path))
         child.start()
-        child.join(60)
+        child.join(30)
         if child.exitcode != 0:
             bad += 1
-            print("FAIL %s: %s" % (source, child.exitcode or "hangs"), flush=True)
+            print("FAIL %s: %s" % (case.name, child.exitcode or "hangs"), flush=True)
             child.kill()
     return 1 if bad else 0
 
