@@ -359,3 +359,9 @@ tma_cases()
 warp_cases()
 cvt_case()
 approx_case()
+
+# A GPU refuses a launch of each of these ("illegal instruction", the multicast "unspecified launch
+# failure") where the simulator runs them; which launch, and what rule the simulator lacks, is still to
+# be found. They are recorded on request only: golden.py record NAME.
+REFUSED = ("tma_load_1d", "tma_load_2d", "tma_load_2d_f64", "tma_store", "tma_add", "tma_add_u32",
+           "multicast")
