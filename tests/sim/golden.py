@@ -16,7 +16,7 @@ import os
 import sys
 import zlib
 
-from golden_cases import CASES, REFUSED, unpack
+from golden_cases import CASES, DIFFERENT, REFUSED, unpack  # noqa: F401
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FOLDER = os.path.join(HERE, "golden")
@@ -259,8 +259,9 @@ def main(arguments):
         del arguments[i:i + 2]
     if not arguments or arguments[0] not in ("record", "check"):
         sys.exit(__doc__)
-    cases = [c for c in CASES
-             if (not arguments[1:] and c.name not in REFUSED) or any(c.name.startswith(a) for a in arguments[1:])]
+    names = arguments[1:]
+    cases = [c for c in CASES if (any(c.name.startswith(a) for a in names) if names
+                                  else c.name not in REFUSED)]
     if arguments[0] == "record":
         return record(cases, path or "libcuda.so.1")
     return check(cases, path or SIMULATOR)
