@@ -361,10 +361,10 @@ cvt_case()
 approx_case()
 
 # A GPU refuses a launch of each of these ("illegal instruction", the multicast "unspecified launch
-# failure") where the simulator runs them; which launch, and what rule the simulator lacks, is still to
-# be found. They are recorded on request only: golden.py record NAME.
+# failure") where the simulator runs them; which launch, and what rule the simulator lacks, is still
+# to be found. They are recorded on request only: golden.py record NAME.
 REFUSED = ("tma_load_1d", "tma_load_2d", "tma_load_2d_f64", "tma_store", "tma_add", "tma_add_u32",
            "multicast")
-# The GPU places the rows of a swizzled box that is narrower than the swizzle's span otherwise than the
-# simulator, which packs them; no kernel of ours has one. Recorded, and to be modelled.
+# The GPU places the rows of a swizzled box that is narrower than the swizzle's span otherwise than
+# the simulator, which packs them; no kernel of ours has one. Recorded, and to be modelled.
 DIFFERENT = ("tma_load_2d_narrow",)
