@@ -172,7 +172,7 @@ clean:
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 FORCE:
-.PHONY: all tests sim sim-tests setup demo check check-all check-gpu bench fuzz mutants tables size \
-	install clean FORCE
+.PHONY: all tests sim sim-tests setup demo check check-all check-gpu bench fuzz mutants tables \
+	size install clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

@@ -33,7 +33,7 @@ typedef struct warp warp;
 /* What becomes of a group of lanes after an instruction. STAY: it waits, and comes back. */
 typedef enum { NEXT, STAY, JUMPED, GONE } step;
 
-/* A plain instruction: lanes alone, no memory; slots of the operands, a result's may be a source's. */
+/* A plain instruction: lanes alone, no memory; operands' slots, a result's may be a source's. */
 typedef void plain_op(uint32_t *const *slot, uint32_t mask, const sim_insn *i);
 /* A lane of a 64-bit register. */
 typedef uint64_t __attribute__((may_alias)) lane_64;

@@ -10,8 +10,9 @@
    slot of 0 or ~0. A 16-bit register is a slot whose upper halves are 0. An operand < 0 is a
    constant: ~operand is a slot of the constant pool (the same value in every lane). Slots are
    reused: lifetimes by liveness, so a result may share its slot with a source of the same
-   instruction; registers named by a wgmma keep theirs (pinned). What is read before it is written on some way to it shares its
-   slot with nothing before: an unwritten lane of a slot is an unwritten register. */
+   instruction; registers named by a wgmma keep theirs (pinned). What is read before it is written
+   on some way to it shares its slot with nothing before: an unwritten lane of a slot is an
+   unwritten register. */
 #define SIM_LANES 32
 #define SIM_NONE INT32_MIN /* no operand, no guard, `_` */
 

@@ -144,8 +144,8 @@ static bool async_due(machine *m, bool ran, uint32_t slices) {
     }
 }
 
-/* Those at work may be waiting for a cluster that has not begun: after so many steps without an end one
-   more is let in, and after twice as many the next. */
+/* Those at work may be waiting for a cluster that has not begun: after so many steps without an end
+   one more is let in, and after twice as many the next. */
 #define SPIN_STEPS (1u << 16)
 
 void machine_work(machine *m) {

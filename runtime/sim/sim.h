@@ -1,8 +1,8 @@
 /* sim.h - a Hopper SM in C: runs a kernel's PTX on the CPU and checks it while it runs.
    SPDX-License-Identifier: BSD-3-Clause
 
-   The simulator knows no attention: it takes PTX, a launch and memory. It has no global state: what a
-   module, a memory and a launch need is theirs. */
+   The simulator knows no attention: it takes PTX, a launch and memory. It has no global state: what
+   a module, a memory and a launch need is theirs. */
 #ifndef WL_SIM_H
 #define WL_SIM_H
 
@@ -26,8 +26,8 @@ bool sim_program_param(const sim_program *program, int i, size_t *offset, size_t
 
 /* ---- memory: what global addresses mean ---- */
 
-/* Global addresses are the host's. Every access must lie in one allocation. A memory also remembers,
-   for the checks, who wrote what in the launches of one call. */
+/* Global addresses are the host's. Every access must lie in one allocation. A memory also
+   remembers, for the checks, who wrote what in the launches of one call. */
 typedef struct sim_memory sim_memory;
 sim_memory *sim_memory_open(void);
 void sim_memory_close(sim_memory *memory);
@@ -54,7 +54,7 @@ typedef struct {
     uint64_t seed;
     int threads;         /* host threads over clusters; 0: as many as cores */
     int resident;        /* clusters at work at once a thread; 0: 2 */
-    bool fp8_short_sums; /* fp8 wgmma accumulates with 14 bits of mantissa, as the hardware is said to */
+    bool fp8_short_sums; /* fp8 wgmma accumulates with 14 bits of mantissa, as hardware is said to */
     int max_findings;    /* 0: 20 */
     uint8_t *executed;   /* may be NULL; [sim_program_size]: set to 1 for instructions that ran */
     uint64_t max_steps;  /* warp instructions before giving up; 0: 2^40 */
@@ -83,6 +83,7 @@ void sim_result_free(sim_result *result);
 /* For coverage and mutation: number of instructions; the i-th one's opcode text, PTX line, and
    whether it synchronises (barrier, fence, wait, commit, arrive, expect, setmaxnreg …). */
 int sim_program_size(const sim_program *program);
-const char *sim_program_opcode(const sim_program *program, int i, int *ptx_line, bool *synchronises);
+const char *sim_program_opcode(const sim_program *program, int i, int *ptx_line,
+                               bool *synchronises);
 
 #endif

@@ -21,7 +21,7 @@ __device__ __forceinline__ void store_rows(const float *values, int columns,
     for (int panel = 0; panel < panels; panel++) {
         unsigned char *stage = (unsigned char *)staging + panel % stages * stage_bytes;
         const u32 row = shared_address(stage) + lane % 16 * 128;
-        /* Of three panels in two buffers the last is in the first one, where the next rows begin. */
+        /* Of three panels in two buffers the last is in the first, where the next rows begin. */
         const bool all = stages == 1 || (panel == 0 && panels % stages != 0);
         if (lane == 0 && all)
             tma_store_wait_read_all();

@@ -2,10 +2,10 @@
 # both.py - the same calls on the GPU and in the simulator: how far their results are apart.
 # SPDX-License-Identifier: BSD-3-Clause
 """Each case is run twice by the command, on the same random inputs. It passes when O differs by at
-most 2 units in the last place of its type (or of a hundredth of the row's largest value, below which
-cancellation decides), at least 99 % of O's elements have the same bits, and LSE is within 1e-6
-absolute plus 1e-6 relative. Last line: `N passed, N failed`. Needs a GPU, build/sim/libcuda.so.1 and
-numpy."""
+most 2 units in the last place of its type (or of a hundredth of the row's largest value, below
+which cancellation decides), at least 99 % of O's elements have the same bits, and LSE is within
+1e-6 absolute plus 1e-6 relative. Last line: `N passed, N failed`. Needs a GPU, numpy and
+build/sim/libcuda.so.1."""
 import argparse
 import os
 import subprocess
