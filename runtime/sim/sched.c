@@ -167,8 +167,9 @@ void machine_work(machine *m) {
         bool did = async_ready(m) && async_due(m, ran, slices);
         if (did) async_do_one(m);
         while (did && order == SIM_EAGER && async_ready(m)) async_do_one(m);
-        if (!ran && !did && !end_clusters(m) && stuck(m, &events, &tries)) break;
-        if (end_clusters(m)) {
+        bool ended = end_clusters(m);
+        if (!ran && !did && !ended && stuck(m, &events, &tries)) break;
+        if (ended) {
             since = m->warp_steps, patience = SPIN_STEPS;
             resident = (uint32_t)r->options.resident;
         }
