@@ -263,6 +263,7 @@ end
 
 local function in_name(field, c)
     return field.role ~= "launch axis" and not (field.follow and c[field.name] == c[field.follow])
+        and not (field.kind == "word" and field.short[c[field.name]] == "")
 end
 
 function M.name(spec, c)
@@ -306,6 +307,8 @@ function M.parse_as(spec, name)
             i = i + 1
         elseif value == nil and field.follow then
             value = common.allowed(field, c[field.follow])
+        elseif value == nil and field.kind == "word" then
+            value = read_part(field, "")
         end
         if value == nil then
             return nil, ("%s: expected %s (%s), got '%s'"):format(name, field.name,

@@ -199,7 +199,9 @@ function shorts.word(x, node, field)
             x:fail(pair, "%s: no value '%s'%s", thing, pair.key,
                 common.did_you_mean(pair.key, field.values))
         end
-        map[pair.key] = x:short_text(pair.value, thing, "^[a-z][a-z0-9]*$", "[a-z][a-z0-9]{0,11}")
+        map[pair.key] = x:short_text(pair.value, thing,
+            pair.value.text == "" and "^$" or "^[a-z][a-z0-9]*$",
+            "[a-z][a-z0-9]{0,11}, or '' to leave it out of a name")
     end
     return map
 end

@@ -113,6 +113,29 @@ TEST(guides_and_sums_of_preferences) {
     wl_gen_close(gen);
 }
 
+/* A word whose short form is '' is left out of names, and read from its absence. */
+TEST(a_word_left_out_of_names) {
+    wl_gen *gen = toy("family: toy\narch: sm_90a\n"
+                      "names: {head_dim: d, head_dim_v: v, tile: [m, n], stages: s,\n"
+                      "  softmax: {exact: ''}}\n"
+                      "axes: {head_dim: [64], head_dim_v: [64], mask: [none], layout: [bhsd]}\n"
+                      "launch_axes: [layout]\nlaunch: {section_mb: [1]}\n"
+                      "tune: {tile: [[64, 64]], softmax: [exact, lazy], stages: [4]}\n");
+    CHECK_STR(ask(gen, "list", TOY "head_dim=64 mask=none seq_q=1"),
+              "toy_d64_none_m64n64_s4\ntoy_d64_none_m64n64_lazy_s4\n");
+    for (int lazy = 0; lazy < 2; lazy++) {
+        const char *record = ask(gen, "launch", lazy ? "toy_d64_none_m64n64_lazy_s4"
+                                                     : "toy_d64_none_m64n64_s4");
+        CHECK(strstr(record, lazy ? "kernel toy_d64_none_m64n64_lazy_s4\n"
+                                  : "kernel toy_d64_none_m64n64_s4\n"));
+    }
+    wl_buf out = {0};
+    CHECK_FAIL(wl_gen_call(gen, "launch", "toy_d64_none_m64n64_exact_s4", &out), WL_EINVAL,
+               "toy_d64_none_m64n64_exact_s4: expected stages (s4), got 'exact'");
+    wl_buf_free(&out);
+    wl_gen_close(gen);
+}
+
 TEST(launch_of_a_name) {
     wl_gen *gen = toy(NULL);
     CHECK_STR(ask(gen, "launch", "toy_d64_none_m64n64_s2_opt"),
