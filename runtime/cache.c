@@ -140,7 +140,9 @@ void wl_cache_path(const wl_cache *cache, wl_cache_kind kind, const wl_hash *key
     char hex[2 * WL_HASH_BYTES + 1];
     wl_hash_hex(key, hex);
     wl_buf_printf(out, "%s/v1/%.2s/%s.%s", wl_cache_dir(cache), hex, hex,
-                  kind == WL_CACHE_KERNEL ? "kernel" : "choice");
+                  kind == WL_CACHE_KERNEL  ? "kernel"
+                  : kind == WL_CACHE_TUNED ? "tuned"
+                                           : "choice");
 }
 
 static header describe(wl_cache_kind kind, const wl_hash *key, const void *bytes, size_t size) {

@@ -1,4 +1,4 @@
-/* cache.h - choices and kernels on disk: bytes under a key, verified, healed, never trusted.
+/* cache.h - choices, kernels and tuned records on disk: bytes under a key, verified, healed, never trusted.
    SPDX-License-Identifier: BSD-3-Clause */
 #ifndef WL_CACHE_H
 #define WL_CACHE_H
@@ -6,7 +6,7 @@
 #include "base.h"
 
 typedef struct wl_cache wl_cache;
-typedef enum { WL_CACHE_CHOICE = 'c', WL_CACHE_KERNEL = 'k' } wl_cache_kind;
+typedef enum { WL_CACHE_CHOICE = 'c', WL_CACHE_KERNEL = 'k', WL_CACHE_TUNED = 't' } wl_cache_kind;
 
 /* dir NULL: WARPLOOM_CACHE_DIR, XDG_CACHE_HOME/warploom (when absolute), HOME/.cache/warploom, the
    user's home of getpwuid; resolved once here, created by the first put. mode "rw", "ro", "off", or

@@ -349,7 +349,7 @@ def check_columns():
 
 # Each module may include what stands before it; the command, everything.
 LAYERS = ["warploom", "base", "problem", "spec", "gen", "driver", "compile", "cache", "launch",
-          "tools", "kernel", "tensor", "context", "attn", "npy", "reference", "json", "foreign",
+          "tools", "tuned", "kernel", "tensor", "context", "attn", "tune", "npy", "reference", "json", "foreign",
           "cli"]
 
 

@@ -1,0 +1,297 @@
+/* tuned.c - tuned records: read, merged, written; the pick among times; the blocklist.
+   SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE
+#include "tuned.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#define SCHEMA "warploom tuned 1" /* counts up when the text of a record changes */
+#define TIE 0.01                  /* closer than this, or than twice the noise: a tie */
+#define MAX_BLOCKLIST (1 << 20)
+
+extern const char wl_generator_digest[65]; /* build/digest.c */
+
+wl_status wl_tuned_key(wl_tools *tools, const wl_problem *problem, const wl_device *device,
+                       wl_hash *out) {
+    wl_hasher hasher;
+    wl_buf bucket = {0};
+    char facts[64];
+    snprintf(facts, sizeof facts, "%d %zu", device->sms, device->memory);
+    wl_problem_bucket(problem, &bucket);
+    wl_hash_begin(&hasher);
+    wl_hash_text(&hasher, SCHEMA);
+    wl_hash_text(&hasher, wl_generator_digest);
+    wl_status status = wl_tools_hash_specs(tools, &hasher);
+    wl_hash_text(&hasher, bucket.data);
+    wl_hash_text(&hasher, device->name);
+    wl_hash_text(&hasher, facts);
+    *out = wl_hash_end(&hasher);
+    wl_buf_free(&bucket);
+    return status;
+}
+
+/* ---- the record ---- */
+
+void wl_tuned_free(wl_tuned *tuned) {
+    free(tuned->time);
+    free(tuned->reject);
+    *tuned = (wl_tuned){0};
+}
+
+void wl_tuned_add_time(wl_tuned *tuned, const wl_tuned_time *time) {
+    tuned->time = wl_grow(tuned->time, ((size_t)tuned->n_times + 1) * sizeof *time);
+    tuned->time[tuned->n_times++] = *time;
+}
+
+/* The reason on one line. */
+void wl_tuned_add_reject(wl_tuned *tuned, const char *name, const char *why) {
+    wl_tuned_reject reject;
+    snprintf(reject.name, sizeof reject.name, "%s", name);
+    snprintf(reject.why, sizeof reject.why, "%s", why);
+    for (char *at = reject.why; *at; at++)
+        if (*at == '\n') *at = ' ';
+    tuned->reject = wl_grow(tuned->reject, ((size_t)tuned->n_rejects + 1) * sizeof reject);
+    tuned->reject[tuned->n_rejects++] = reject;
+}
+
+/* What stands behind `word ` when the line begins so; else NULL. */
+static const char *behind(const char *line, const char *word) {
+    size_t size = strlen(word);
+    return !strncmp(line, word, size) && line[size] == ' ' ? line + size + 1 : NULL;
+}
+
+static bool read_text(const char *text, char *to, size_t room) {
+    return text && snprintf(to, room, "%s", text) < (int)room;
+}
+
+static bool read_time(const char *text, wl_tuned *out) {
+    wl_tuned_time t = {0};
+    int n = sscanf(text,
+                   "%127s section_mb %" SCNd64 " warm_us %lf cold_us %lf noise %lf rounds %d rank "
+                   "%d",
+                   t.name, &t.section_mb, &t.warm_us, &t.cold_us, &t.noise, &t.rounds, &t.rank);
+    if (n != 7 || !(t.warm_us > 0)) return false;
+    wl_tuned_add_time(out, &t);
+    return true;
+}
+
+static bool read_reject(const char *text, wl_tuned *out) {
+    const char *why = strchr(text, ' ');
+    char *name = wl_format("%.*s", why ? (int)(why - text) : 0, text);
+    if (why) wl_tuned_add_reject(out, name, why + 1);
+    free(name);
+    return why;
+}
+
+/* A line; one that is not known or not whole makes the record unreadable. */
+static bool read_line(const char *line, wl_tuned *out) {
+    const char *at;
+    int flag = 0, n = 0;
+    if ((at = behind(line, "time"))) return read_time(at, out);
+    if ((at = behind(line, "reject"))) return read_reject(at, out);
+    if ((at = behind(line, "gpu"))) return read_text(at, out->gpu, sizeof out->gpu);
+    if ((at = behind(line, "nvrtc"))) return read_text(at, out->nvrtc, sizeof out->nvrtc);
+    if ((at = behind(line, "date"))) return read_text(at, out->date, sizeof out->date);
+    if (sscanf(line, "choice %127s section_mb %" SCNd64 "%n", out->name, &out->section_mb, &n) == 2)
+        return !line[n];
+    if (sscanf(line, "sms %d%n", &out->sms, &n) == 1) return !line[n];
+    if (sscanf(line, "memory %" SCNu64 "%n", &out->memory, &n) == 1) return !line[n];
+    if (sscanf(line, "driver %d%n", &out->driver, &n) == 1) return !line[n];
+    if (sscanf(line, "finished %d%n", &flag, &n) == 1) return out->finished = flag, !line[n];
+    return false;
+}
+
+bool wl_tuned_read(wl_cache *cache, const wl_hash *key, wl_tuned *out) {
+    wl_buf text = {0};
+    *out = (wl_tuned){0};
+    bool good = wl_cache_get(cache, WL_CACHE_TUNED, key, &text) && text.size;
+    char *rest = text.data, *line;
+    while (good && (line = strsep(&rest, "\n")))
+        if (*line) good = read_line(line, out);
+    wl_buf_free(&text);
+    good = good && *out->name && out->n_times;
+    if (!good) wl_tuned_free(out);
+    return good;
+}
+
+static void print(const wl_tuned *t, wl_buf *out) {
+    wl_buf_printf(out,
+                  "choice %s section_mb %" PRId64 "\ngpu %s\nsms %d\nmemory %" PRIu64
+                  "\ndriver %d\nnvrtc %s\ndate %s\nfinished %d\n",
+                  t->name, t->section_mb, t->gpu, t->sms, t->memory, t->driver, t->nvrtc, t->date,
+                  t->finished);
+    for (int i = 0; i < t->n_times; i++) {
+        const wl_tuned_time *x = &t->time[i];
+        wl_buf_printf(out,
+                      "time %s section_mb %" PRId64 " warm_us %.3f cold_us %.3f noise %.5f rounds "
+                      "%d rank %d\n",
+                      x->name, x->section_mb, x->warm_us, x->cold_us, x->noise, x->rounds, x->rank);
+    }
+    for (int i = 0; i < t->n_rejects; i++)
+        wl_buf_printf(out, "reject %s %s\n", t->reject[i].name, t->reject[i].why);
+}
+
+const char *wl_tuned_stale(const wl_tuned *tuned, int driver, const char *nvrtc) {
+    static _Thread_local char why[256];
+    bool compared = nvrtc && strcmp(nvrtc, "-") && strcmp(tuned->nvrtc, "-");
+    if (tuned->driver != driver)
+        snprintf(why, sizeof why, "measured with driver %d, this is %d", tuned->driver, driver);
+    else if (compared && strcmp(tuned->nvrtc, nvrtc))
+        snprintf(why, sizeof why, "measured with NVRTC %s, this is %s", tuned->nvrtc, nvrtc);
+    else return NULL;
+    return why;
+}
+
+/* ---- the pick ---- */
+
+int wl_tuned_pick(const wl_tuned_time *time, int n) {
+    int best = 0;
+    for (int i = 1; i < n; i++)
+        if (time[i].warm_us < time[best].warm_us) best = i;
+    int pick = best;
+    for (int i = 0; i < n; i++) {
+        double noise = 2 * fmax(time[i].noise, time[best].noise);
+        bool tie = time[i].warm_us <= time[best].warm_us * (1 + fmax(TIE, noise));
+        if (tie && time[i].rank < time[pick].rank) pick = i;
+    }
+    return pick;
+}
+
+static bool same(const wl_tuned_time *time, const char *name, int64_t section_mb) {
+    return time->section_mb == section_mb && !strcmp(time->name, name);
+}
+
+const wl_tuned_time *wl_tuned_winner(const wl_tuned *tuned) {
+    for (int i = 0; i < tuned->n_times; i++)
+        if (same(&tuned->time[i], tuned->name, tuned->section_mb)) return &tuned->time[i];
+    return NULL;
+}
+
+const wl_tuned_time *wl_tuned_guess(const wl_tuned *tuned) {
+    for (int i = 0; i < tuned->n_times; i++)
+        if (!tuned->time[i].rank) return &tuned->time[i];
+    return NULL;
+}
+
+const wl_tuned_time *wl_tuned_runner_up(const wl_tuned *tuned) {
+    for (int i = 0; i < tuned->n_times; i++)
+        if (!same(&tuned->time[i], tuned->name, tuned->section_mb)) return &tuned->time[i];
+    return NULL;
+}
+
+/* ---- writing ---- */
+
+static bool has_name(const wl_tuned *tuned, const char *name) {
+    for (int i = 0; i < tuned->n_times; i++)
+        if (!strcmp(tuned->time[i].name, name)) return true;
+    for (int i = 0; i < tuned->n_rejects; i++)
+        if (!strcmp(tuned->reject[i].name, name)) return true;
+    return false;
+}
+
+static bool has_time(const wl_tuned *tuned, const wl_tuned_time *time) {
+    for (int i = 0; i < tuned->n_times; i++)
+        if (same(&tuned->time[i], time->name, time->section_mb)) return true;
+    return false;
+}
+
+static bool is_rejected(const wl_tuned *tuned, const char *name) {
+    for (int i = 0; i < tuned->n_rejects; i++)
+        if (!strcmp(tuned->reject[i].name, name)) return true;
+    return false;
+}
+
+/* What the older record knows and the newer one does not. */
+static void merge(wl_tuned *tuned, const wl_tuned *old) {
+    for (int i = 0; i < old->n_rejects; i++)
+        if (!has_name(tuned, old->reject[i].name))
+            wl_tuned_add_reject(tuned, old->reject[i].name, old->reject[i].why);
+    for (int i = 0; i < old->n_times; i++)
+        if (!has_time(tuned, &old->time[i]) && !is_rejected(tuned, old->time[i].name))
+            wl_tuned_add_time(tuned, &old->time[i]);
+    tuned->finished |= old->finished;
+}
+
+static int by_time(const void *a, const void *b) {
+    const wl_tuned_time *x = a, *y = b;
+    if (x->warm_us != y->warm_us) return x->warm_us < y->warm_us ? -1 : 1;
+    return x->rank - y->rank;
+}
+
+static void settle(wl_tuned *tuned) {
+    qsort(tuned->time, (size_t)tuned->n_times, sizeof *tuned->time, by_time);
+    const wl_tuned_time *pick = &tuned->time[wl_tuned_pick(tuned->time, tuned->n_times)];
+    snprintf(tuned->name, sizeof tuned->name, "%s", pick->name);
+    tuned->section_mb = pick->section_mb;
+}
+
+/* A file of the cache's folder, made when it is not there; -1 when it cannot be. */
+static int open_file(const wl_cache *cache, const char *name, int flags) {
+    char *path = wl_format("%s/%s", wl_cache_dir(cache), name);
+    int fd = open(path, flags | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    free(path);
+    return fd;
+}
+
+wl_status wl_tuned_write(wl_cache *cache, const wl_hash *key, wl_tuned *tuned) {
+    wl_tuned old;
+    wl_buf text = {0};
+    int lock = wl_cache_probe(cache) ? open_file(cache, "tuned.lock", O_RDWR) : -1;
+    if (lock >= 0) flock(lock, LOCK_EX);
+    if (wl_tuned_read(cache, key, &old)) {
+        if (!wl_tuned_stale(&old, tuned->driver, tuned->nvrtc)) merge(tuned, &old);
+        wl_tuned_free(&old);
+    }
+    settle(tuned);
+    print(tuned, &text);
+    bool stored = wl_cache_put(cache, WL_CACHE_TUNED, key, text.data, text.size);
+    wl_buf_free(&text);
+    if (lock >= 0) close(lock);
+    if (stored) return WL_OK;
+    return fail(WL_EFAIL, "tuned record: cannot be stored (cache %s): %s; set WARPLOOM_CACHE_DIR",
+                wl_cache_mode(cache), wl_cache_reason(cache));
+}
+
+/* ---- the blocklist ---- */
+
+void wl_tuned_blocklist(const wl_cache *cache, wl_buf *out) {
+    wl_buf_printf(out, "%s/blocklist", wl_cache_dir(cache));
+}
+
+bool wl_tuned_blocked(wl_cache *cache, const char *name, const char *gpu, wl_buf *why) {
+    wl_buf path = {0}, text = {0};
+    char *start = wl_format("block %s generator %.16s gpu %s why ", name, wl_generator_digest, gpu);
+    wl_tuned_blocklist(cache, &path);
+    bool found = false;
+    if (!strcmp(wl_cache_mode(cache), "off") || access(path.data, F_OK) ||
+        wl_file_read(path.data, MAX_BLOCKLIST, &text))
+        clear_message();
+    char *rest = text.data, *line;
+    while (!found && (line = strsep(&rest, "\n"))) {
+        found = !strncmp(line, start, strlen(start));
+        if (found && why) wl_buf_text(why, line + strlen(start));
+    }
+    free(start);
+    wl_buf_free(&path), wl_buf_free(&text);
+    return found;
+}
+
+void wl_tuned_block(wl_cache *cache, const char *name, const char *gpu, const char *why) {
+    if (!wl_cache_probe(cache) || wl_tuned_blocked(cache, name, gpu, NULL)) return;
+    int fd = open_file(cache, "blocklist", O_WRONLY | O_APPEND);
+    char *line = wl_format("block %s generator %.16s gpu %s why %s", name, wl_generator_digest, gpu,
+                           why);
+    for (char *at = line; *at; at++)
+        if (*at == '\n') *at = ' ';
+    char *whole = wl_format("%s\n", line);
+    if (fd >= 0) wl_write_all(fd, whole, strlen(whole));
+    if (fd >= 0) close(fd);
+    free(line), free(whole);
+}
