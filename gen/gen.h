@@ -22,6 +22,7 @@ WARPLOOM_API wl_status wl_gen_spec(wl_gen *gen, const char *path, const char *te
      explain NAME|PROBLEM   for people
      check ""           validates every spec and renders one candidate of each: "" or ESPEC
      check FILE's text is added by wl_gen_spec first
+     numbers PROBLEM    the launch numbers of its candidates, `NAME VALUE…`, a line each
      header ""          the names of the in-memory headers, a line each
      header NAME        one header's text
      generated ""       the names that the specs want committed, a line each

@@ -133,6 +133,14 @@ local verbs = {
     check = function() return gathered(check_one) end,
     all = function() return gathered(cover.all) end,
     cover = function() return gathered(cover.cover) end,
+    numbers = function(arg)
+        local _, choice = candidate.list(specs, arg)
+        local out = {}
+        for i, number in ipairs(choice.spec.launch) do
+            out[i] = number.name .. " " .. table.concat(number.values, " ")
+        end
+        return lines(out)
+    end,
     generated = function()
         return gathered(function(spec, out)
             for _, item in ipairs(spec.generated) do out[#out + 1] = item.name end
