@@ -40,13 +40,23 @@ static wl_status find_device(wl_context *ctx) {
 
 static wl_status make_pool(wl_context *ctx) {
     const wl_driver *d = ctx->driver;
-    size_t bytes = (SLOTS + CAPTURED_SLOTS) * WL_MAX_SCRATCH;
+    size_t scratch = (SLOTS + CAPTURED_SLOTS) * WL_MAX_SCRATCH, bytes = scratch + WL_ZEROS;
     CUcontext old = wl_context_enter(ctx);
     wl_status status = check(d, d->cuMemAlloc_v2(&ctx->pool, bytes), "cuMemAlloc");
     if (!status) status = check(d, d->cuMemsetD8_v2(ctx->pool, 0, bytes), "cuMemsetD8");
     if (!status) status = check(d, d->cuStreamSynchronize(NULL), "cuStreamSynchronize");
     wl_context_leave(ctx, old);
+    ctx->zeros = ctx->pool + scratch;
     return status;
+}
+
+/* The device's SMs, or fewer when the caller wants some for others. */
+static wl_status limit_sms(wl_context *ctx, int asked) {
+    if (asked < 0)
+        return fail(WL_EINVAL, "options.sms = %d: expected 0, which means all, or the most SMs to "
+                    "use", asked);
+    ctx->sms = asked && asked < ctx->device.sms ? asked : ctx->device.sms;
+    return WL_OK;
 }
 
 wl_status wl_open(wl_context **out, const wl_options *options) {
@@ -58,6 +68,7 @@ wl_status wl_open(wl_context **out, const wl_options *options) {
     wl_status status = wl_tools_open(&ctx->tools, options);
     if (!status) status = wl_driver_get(options ? options->device : NULL, &ctx->driver);
     if (!status) status = find_device(ctx);
+    if (!status) status = limit_sms(ctx, options ? options->sms : 0);
     if (!status) status = make_pool(ctx);
     if (!status) wl_loader_open(&ctx->loader, ctx->driver, &ctx->device);
     if (options && !status) {
@@ -85,6 +96,7 @@ void wl_close(wl_context *ctx) {
             next = node->next;
             free(node);
         }
+    for (int i = 0; i < WL_KEPT; i++) free(ctx->kept[i].made);
     wl_tools_close(ctx->tools);
     pthread_mutex_destroy(&ctx->lock);
     free(ctx);

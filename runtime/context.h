@@ -9,8 +9,10 @@
 
 #include "kernel.h"
 
+#define WL_ZEROS 512   /* a row of the longest head */
 #define WL_BUCKETS 256 /* of the table */
 #define WL_SEEN 256    /* addresses known to be on the context's device */
+#define WL_KEPT 64     /* calls whose launches are kept */
 
 /* What is in the table: the caller's own struct begins with it. Nodes are never changed or freed
    before wl_close, so that readers need no lock. */
@@ -18,15 +20,26 @@ typedef struct wl_node {
     struct wl_node *next;
 } wl_node;
 
+/* What was made of a call's arguments, the caller's own struct (freed by wl_close). Whoever finds it
+   busy does without it. */
+typedef struct {
+    atomic_flag busy;
+    void *made;
+} wl_kept;
+
 struct wl_context {
     const wl_driver *driver;
     wl_device device;
     CUcontext cuda;
     bool primary; /* we retained the device's primary context */
-    CUdeviceptr pool;
+    CUdeviceptr pool;  /* scratch; behind it, the zeros */
+    CUdeviceptr zeros; /* WL_ZEROS bytes that nobody writes */
+    int sms;           /* the most blocks' SMs of a launch */
     atomic_uint next_slot, next_captured;
     atomic_uintptr_t seen[WL_SEEN];
     _Atomic(wl_node *) table[WL_BUCKETS];
+    wl_kept kept[WL_KEPT];
+    atomic_uint generation; /* counts what makes kept launches stale */
     pthread_mutex_t lock; /* tools, loader, table: one thread makes a kernel, others wait */
     wl_tools *tools;
     wl_loader *loader;

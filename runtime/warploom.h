@@ -7,7 +7,7 @@
    was current in wl_open. Do not use it across fork().
    A call may be captured into a CUDA graph once it was prepared (wl_prepare, or a first call); the
    graph must not be launched after wl_close. At most 4,096 launches of a context may be in flight,
-   and 4,096 be captured. */
+   and 4,096 be captured; those with a workspace of their own don't count. */
 #ifndef WARPLOOM_H
 #define WARPLOOM_H
 
@@ -67,6 +67,7 @@ typedef struct {
     const char *nvrtc;     /* path of libnvrtc [searched; see warploom-doctor] */
     const char *specs;     /* user spec files and folders, ':' between [WARPLOOM_SPECS] */
     const char *device;    /* "gpu", or "sim": the simulator [WARPLOOM_DEVICE, else "gpu"] */
+    int sms;               /* the most SMs that a call may occupy [all] */
     void (*log)(void *user, const char *message); /* warnings, one line each [none] */
     void *log_user;
 } wl_options;
@@ -75,7 +76,7 @@ typedef struct {
    q [batch][seq_q][heads][head_dim], k [batch][seq_k][kv_heads][head_dim],
    v [batch][seq_k][kv_heads][head_dim_v], o [batch][seq_q][heads][head_dim_v]; bf16 or fp16, all
    alike. heads is a multiple of kv_heads. causal is aligned bottom-right. A row that sees no key
-   gets O = 0 and LSE = -inf. */
+   gets O = 0 and LSE = -inf; seq_k may be 0 (k.data and v.data are then not looked at). */
 typedef struct {
     size_t size; /* sizeof(wl_forward_args) */
     wl_tensor q, k, v, o;
@@ -85,6 +86,11 @@ typedef struct {
     const char *variant; /* a variant declared in a user's spec; NULL: fwd itself */
     const char *kernel;  /* a candidate's name, to force it; NULL: the choice */
     void *stream;        /* CUstream; NULL: the legacy default stream */
+    int sms;             /* the most SMs to occupy, others stay free; 0: the context's */
+    void *workspace;     /* device memory for the call's scratch, a multiple of 16 bytes, zero when
+                            it is first used (a call leaves it zero) and used by one call at a time,
+                            as a graph's is; NULL: the context's own */
+    size_t workspace_bytes; /* at least what wl_scratch says */
 } wl_forward_args;
 
 /* Opens a context on the device of the calling thread's current CUDA context (device 0's primary
@@ -92,11 +98,16 @@ typedef struct {
 WARPLOOM_API wl_status wl_open(wl_context **out, const wl_options *options);
 WARPLOOM_API void wl_close(wl_context *ctx);
 
-/* Launches on args->stream and returns; the first call for a problem may compile (seconds). */
+/* Launches on args->stream and returns; the first call for a problem may compile (seconds). A call
+   whose arguments, but for the stream, were seen lately (in wl_prepare, too) costs little more CPU
+   time than the driver's launch: what it is launched with is kept. */
 WARPLOOM_API wl_status wl_forward(wl_context *ctx, const wl_forward_args *args);
 
 /* As wl_forward, without the launch: later the same call compiles, loads and allocates nothing. */
 WARPLOOM_API wl_status wl_prepare(wl_context *ctx, const wl_forward_args *args);
+
+/* As wl_prepare; *bytes is what the call needs of a workspace. */
+WARPLOOM_API wl_status wl_scratch(wl_context *ctx, const wl_forward_args *args, size_t *bytes);
 
 /* Which kernel a call would use, who chose it and why: text of several lines into out[size],
    always ended by a NUL; longer text is cut. */

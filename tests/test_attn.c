@@ -288,6 +288,21 @@ static void much_work(wl_forward_args *a) {
     a->lse = NULL;
 }
 
+static void few_sms(wl_forward_args *a) {
+    a->sms = -1;
+}
+static void odd_workspace(wl_forward_args *a) {
+    a->workspace = (char *)a->q.data + 8;
+}
+static void host_workspace(wl_forward_args *a) {
+    static _Alignas(16) char host[16];
+    a->workspace = host;
+}
+static void small_workspace(wl_forward_args *a) {
+    a->workspace = (char *)a->q.data + (15 << 20);
+    a->workspace_bytes = 7;
+}
+
 static const struct {
     change *make;
     const char *message;
@@ -331,8 +346,11 @@ static const struct {
     {odd_variant, "variant: expected a name, [a-z][a-z0-9_]{0,31}, got 'Fwd'"},
     {words_in_variant, "problem: heads is given twice"},
     {much_work,
-     "batch * heads * ceil(seq_q / 128) = 4294836225 work items: at most 2^31 - 1; split "
-     "the batch"},
+     "batch * heads * ceil(seq_q / 128) = 4294836225 work items: at most 2^30; split the batch"},
+    {few_sms, "sms = -1: expected 0, which means all, or the most SMs to use"},
+    {odd_workspace, NULL},
+    {host_workspace, NULL},
+    {small_workspace, "workspace_bytes = 7: the call needs 8 (wl_scratch)"},
 };
 
 TEST(bad_arguments_are_named) {
@@ -340,8 +358,13 @@ TEST(bad_arguments_are_named) {
     int before = state()->launches;
     for (size_t i = 0; i < sizeof bad_calls / sizeof *bad_calls; i++) {
         wl_forward_args a = usual();
+        char own[128];
         bad_calls[i].make(&a);
-        CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL, bad_calls[i].message);
+        snprintf(own, sizeof own, "workspace = %p%s", a.workspace,
+                 (uintptr_t)a.workspace % 16 ? ": expected a multiple of 16 bytes"
+                                             : " is not memory of a CUDA device");
+        CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL,
+                   bad_calls[i].message ? bad_calls[i].message : own);
     }
     CHECK_INT(state()->launches, before);
     close_context();
@@ -521,6 +544,131 @@ TEST(captured_calls_keep_their_scratch) {
     close_context();
 }
 
+TEST(a_call_seen_before_is_launched_as_it_was) {
+    open_context(NULL);
+    wl_forward_args a = usual(), b = usual();
+    char variant[8] = "fwd";
+    b.o = tensor(10, 2, 300, 6, 128);
+    a.variant = variant;
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    CHECK_INT(wl_prepare(ctx, &b), WL_OK);
+    setenv("FAKE_CUDA_FAIL", "cuTensorMapEncodeTiled:1", 1); /* no map is made from here on */
+    for (int i = 0; i < 3; i++) {
+        wl_forward_args *x = i % 2 ? &a : &b;
+        x->stream = &x;
+        int *before = last()->fwd.work;
+        CHECK_INT(wl_prepare(ctx, x), WL_OK);
+        CHECK_INT(wl_forward(ctx, x), WL_OK);
+        CHECK(last()->map[3].made.address == x->o.data && last()->stream == &x);
+        CHECK(last()->fwd.work != before && last()->fwd.work);
+    }
+    variant[0] = 'g'; /* the text that the pointer shows counts */
+    CHECK_INT(wl_forward(ctx, &a), WL_EFAIL);
+    unsetenv("FAKE_CUDA_FAIL");
+    b.scale = 0.25f;
+    CHECK_INT(wl_forward(ctx, &b), WL_OK);
+    CHECK(fabsf(last()->fwd.scale_log2 - 0.36067376f) < 1e-7f);
+    ctx->driver = driver;
+    for (int i = 0; i < WL_KEPT; i++) atomic_flag_test_and_set(&ctx->kept[i].busy);
+    CHECK_INT(wl_forward(ctx, &b), WL_OK); /* as if another thread had all */
+    CHECK(last()->map[3].made.address == b.o.data);
+    close_context();
+}
+
+TEST(a_workspace_of_the_callers) {
+    open_context(NULL);
+    wl_forward_args a = usual();
+    size_t bytes = 99;
+    CHECK_INT(wl_scratch(ctx, &a, &bytes), WL_OK);
+    CHECK_INT(bytes, 8);
+    CHECK_INT(wl_scratch(ctx, &a, NULL), WL_OK);
+    a.workspace = arena() + (15 << 20), a.workspace_bytes = bytes;
+    for (int i = 0; i < 2; i++) {
+        CHECK_INT(wl_forward(ctx, &a), WL_OK);
+        CHECK(last()->fwd.work == a.workspace);
+    }
+    setenv("FAKE_CUDA_CAPTURING", "1", 1); /* takes none of the context's places */
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    CHECK(last()->fwd.work == a.workspace);
+    CHECK_INT(ctx->next_captured, 0);
+    unsetenv("FAKE_CUDA_CAPTURING");
+    a.scale = -1;
+    CHECK_INT(wl_scratch(ctx, &a, &bytes), WL_EINVAL);
+    CHECK_INT(bytes, 0);
+    close_context();
+}
+
+TEST(sms_bound_the_grid) {
+    open_context(&(wl_options){.size = sizeof(wl_options), .sms = 20});
+    wl_forward_args a = usual();
+    static const struct {
+        int sms, grid;
+    } rows[] = {{0, 20}, {7, 7}, {100, 20}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        a.sms = rows[i].sms;
+        CHECK_INT(wl_forward(ctx, &a), WL_OK);
+        CHECK_INT(last()->grid[0], rows[i].grid);
+    }
+    setenv("FAKE_GEN_RECORD",
+           "choice c\nscratch 0\nset tile_m 64\nkernel c\nparams fwd\nthreads 128\n"
+           "cluster 4\nmap q 64 64\nmap k 64 64\nmap v 64 64\nmap o 64 64\n",
+           1);
+    a.kernel = "c", a.sms = 3; /* one cluster, whatever is asked */
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    CHECK_INT(last()->grid[0], 4);
+    close_context();
+    CHECK_FAIL(wl_open(&ctx, &(wl_options){.size = sizeof(wl_options), .sms = -2}), WL_EINVAL,
+               "options.sms = -2: expected 0, which means all, or the most SMs to use");
+}
+
+TEST(without_keys) {
+    open_context(NULL);
+    wl_forward_args a = usual();
+    a.k.shape[1] = a.v.shape[1] = 0;
+    a.k.data = a.v.data = NULL; /* not looked at */
+    a.v.stride[2] = -7;
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    CHECK_INT(last()->fwd.seq_k, 0);
+    CHECK_INT(last()->fwd.section, 12);
+    for (int i = 1; i < 3; i++) {
+        const fake_map *m = &last()->map[i].made;
+        CHECK(m->address == (void *)(uintptr_t)ctx->zeros);
+        CHECK_INT(m->dims[1], 1);
+        CHECK_INT(m->strides[0] + m->strides[1] + m->strides[2], 256); /* heads, batches: none */
+    }
+    char text[1024];
+    CHECK_INT(wl_explain(ctx, &a, text, sizeof text), WL_OK);
+    CHECK(strstr(text, "mask=causal")); /* the kernel that knows rows without keys */
+    a.v.shape[1] = 1;
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL, "k.data is NULL");
+    close_context();
+}
+
+TEST(more_than_2_to_31_elements) {
+    open_context(NULL);
+    wl_forward_args a = usual();
+    int64_t far = ((int64_t)1 << 39) - 8;
+    a.q.stride[0] = a.o.stride[0] = far;
+    a.k.data = arena(), a.v.data = arena() + (1 << 19), a.q.data = arena() + (2 << 20);
+    CHECK_INT(wl_forward(ctx, &a), WL_EINVAL); /* O's rows lie around LSE */
+    a.lse = NULL;
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    CHECK_INT(last()->map[0].made.strides[2], 2 * far);
+    CHECK_INT(last()->map[3].made.strides[2], 2 * far);
+    a = usual(); /* 2^34 elements of O and a log-sum for each of 2^31 rows */
+    a.q = (wl_tensor){a.q.data, WL_BF16, {2, 1 << 20, 1 << 10, 8}, {0, 0, 0, 1}};
+    a.k = (wl_tensor){a.k.data, WL_BF16, {2, 4, 1 << 10, 8}, {0, 0, 0, 1}};
+    a.v = (wl_tensor){a.v.data, WL_BF16, {2, 4, 1 << 10, 8}, {0, 0, 0, 1}};
+    a.o = (wl_tensor){(char *)a.o.data, WL_BF16, {2, 1 << 20, 1 << 10, 8},
+                      {(int64_t)1 << 33, 1 << 13, 8, 1}};
+    a.lse = NULL;
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    CHECK_INT(last()->map[3].made.strides[2], (int64_t)1 << 34);
+    CHECK_INT(last()->fwd.pairs, 2048);
+    CHECK_INT(last()->fwd.row_tiles, 8192);
+    close_context();
+}
+
 TEST(a_hand_edited_source_is_launched) {
     static const char text[] = "extern \"C\" __global__ void fwd_mine() {}";
     open_context(&(wl_options){.size = sizeof(wl_options), .log = take_log, .log_user = logged});
@@ -587,6 +735,7 @@ TEST(errors_of_the_driver_are_told) {
     CHECK_FAIL(wl_forward(ctx, &a), WL_EFAIL,
                "cuLaunchKernelEx: CUDA_ERROR_ILLEGAL_ADDRESS (a fake error)");
     setenv("FAKE_CUDA_FAIL", "cuTensorMapEncodeTiled:1", 1);
+    a.scale = 2;
     CHECK_FAIL(wl_forward(ctx, &a), WL_EFAIL,
                "cuTensorMapEncodeTiled: CUDA_ERROR_INVALID_VALUE (a fake error)");
     unsetenv("FAKE_CUDA_FAIL");

@@ -15,8 +15,9 @@ import torch
 
 _DTYPES = {torch.bfloat16: 0, torch.float16: 1}
 _HERE = os.path.dirname(os.path.abspath(__file__))
-# struct wl_forward_args: size, four tensors, lse, mask, scale, variant, kernel, stream
-_ARGS = struct.Struct("@N" + "Pi8q" * 4 + "PifPPP")
+# struct wl_forward_args: size, four tensors, lse, mask, scale, variant, kernel, stream, sms,
+# workspace, workspace_bytes
+_ARGS = struct.Struct("@N" + "Pi8q" * 4 + "PifPPPiPN")
 
 
 class Error(RuntimeError):

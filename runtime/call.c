@@ -1,0 +1,184 @@
+/* call.c - checks a call's arguments and makes its key.
+   SPDX-License-Identifier: BSD-3-Clause */
+#include "call.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+const char *const wl_call_tensors[WL_TENSORS] = {"q", "k", "v", "o"};
+static const char *const dtype_names[] = {"bf16", "fp16"};
+static const char *const mask_names[] = {"none", "causal"};
+
+/* ---- checks ---- */
+
+static const struct {
+    uint8_t a, dim_a, b, dim_b;
+    const char *what;
+} alike[] = {
+    {WL_K, 0, WL_Q, 0, "batch"},    {WL_V, 0, WL_Q, 0, "batch"},
+    {WL_O, 0, WL_Q, 0, "batch"},    {WL_O, 1, WL_Q, 1, "seq_q"},
+    {WL_V, 1, WL_K, 1, "seq_k"},    {WL_O, 2, WL_Q, 2, "heads"},
+    {WL_V, 2, WL_K, 2, "kv_heads"}, {WL_K, 3, WL_Q, 3, "head_dim"},
+    {WL_O, 3, WL_V, 3, "head_dim_v"},
+};
+
+static wl_status check_shapes(const wl_call *c) {
+    for (int i = 1; i < WL_TENSORS; i++)
+        if (c->view[i].view.dtype != c->view[WL_Q].view.dtype)
+            return fail(WL_EINVAL, "%s.dtype is %s, but q.dtype is %s: all four must be alike",
+                        wl_call_tensors[i], dtype_names[c->view[i].view.dtype],
+                        dtype_names[c->view[WL_Q].view.dtype]);
+    for (size_t i = 0; i < sizeof alike / sizeof *alike; i++) {
+        int64_t a = c->view[alike[i].a].view.shape[alike[i].dim_a];
+        int64_t b = c->view[alike[i].b].view.shape[alike[i].dim_b];
+        if (a != b)
+            return fail(WL_EINVAL,
+                        "%s.shape[%d] = %" PRId64 ", but %s.shape[%d] = %" PRId64 ": both are %s",
+                        wl_call_tensors[alike[i].a], alike[i].dim_a, a, wl_call_tensors[alike[i].b],
+                        alike[i].dim_b, b, alike[i].what);
+    }
+    int64_t heads = c->view[WL_Q].view.shape[2], kv_heads = c->view[WL_K].view.shape[2];
+    if (heads % kv_heads)
+        return fail(WL_EINVAL,
+                    "q.shape[2] = %" PRId64 " heads is no multiple of k.shape[2] = %" PRId64
+                    " kv_heads",
+                    heads, kv_heads);
+    return WL_OK;
+}
+
+static wl_status check_output(wl_context *ctx, const wl_call *c) {
+    wl_status status = wl_view_rows(&c->view[WL_O]);
+    for (int i = WL_Q; i < WL_O && !status; i++)
+        status = wl_view_apart(&c->view[WL_O], &c->view[i]);
+    uintptr_t lse = (uintptr_t)c->args->lse;
+    if (status || !lse) return status;
+    if (lse % sizeof(float))
+        return fail(WL_EINVAL, "lse = %p: expected a multiple of 4 bytes", (void *)lse);
+    const int64_t *q = c->view[WL_Q].view.shape;
+    uint64_t bytes = (uint64_t)(q[0] * q[1]) * (uint64_t)q[2] * sizeof(float);
+    for (int i = 0; i < WL_TENSORS; i++) {
+        uintptr_t other = (uintptr_t)c->view[i].view.data;
+        if (lse < other + c->view[i].bytes && other < lse + bytes)
+            return fail(WL_EINVAL, "lse overlaps %s", wl_call_tensors[i]);
+    }
+    return wl_context_owns(ctx, "lse", c->args->lse);
+}
+
+static wl_status check_plain(const wl_forward_args *args) {
+    if (args->mask != WL_MASK_NONE && args->mask != WL_MASK_CAUSAL)
+        return fail(WL_EINVAL, "mask = %d: expected WL_MASK_NONE or WL_MASK_CAUSAL",
+                    (int)args->mask);
+    double scale = (double)args->scale;
+    if (scale != 0 && !(scale >= WL_SCALE_MIN && scale <= WL_SCALE_MAX))
+        return fail(WL_EINVAL,
+                    "scale = %g: expected 0, which means 1/sqrt(head_dim), or a number from %g "
+                    "to %g",
+                    scale, WL_SCALE_MIN, WL_SCALE_MAX);
+    if (args->sms < 0)
+        return fail(WL_EINVAL, "sms = %d: expected 0, which means all, or the most SMs to use",
+                    args->sms);
+    return WL_OK;
+}
+
+static wl_status check_workspace(wl_context *ctx, const wl_forward_args *args) {
+    if (!args->workspace) return WL_OK;
+    if ((uintptr_t)args->workspace % 16)
+        return fail(WL_EINVAL, "workspace = %p: expected a multiple of 16 bytes", args->workspace);
+    return wl_context_owns(ctx, "workspace", args->workspace);
+}
+
+/* One row of zeros that all heads of all sequences share, in place of no rows. */
+static wl_tensor no_rows(const wl_context *ctx, const wl_tensor *t) {
+    wl_tensor one = *t;
+    one.data = (void *)(uintptr_t)ctx->zeros;
+    one.shape[1] = 1;
+    one.stride[0] = one.stride[1] = one.stride[2] = 0;
+    return one;
+}
+
+static wl_status check_call(wl_context *ctx, const wl_forward_args *args, wl_call *c) {
+    if (!args || args->size != sizeof *args)
+        return fail(WL_EINVAL,
+                    "args.size = %zu: set it to sizeof(wl_forward_args), %zu in warploom %s",
+                    args ? args->size : 0, sizeof *args, WARPLOOM_VERSION);
+    static const char *const names[WL_TENSORS] = {"q.data", "k.data", "v.data", "o.data"};
+    bool keyless = !args->k.shape[1] && !args->v.shape[1];
+    wl_tensor tensors[WL_TENSORS] = {args->q, args->k, args->v, args->o};
+    wl_status status = check_plain(args);
+    if (keyless) {
+        tensors[WL_K] = no_rows(ctx, &args->k);
+        tensors[WL_V] = no_rows(ctx, &args->v);
+    }
+    c->args = args;
+    c->seq_k = (int)args->k.shape[1];
+    for (int i = 0; i < WL_TENSORS && !status; i++) {
+        status = wl_view_check(wl_call_tensors[i], &tensors[i], &c->view[i]);
+        if (!status) status = wl_context_owns(ctx, names[i], tensors[i].data);
+    }
+    if (!status) status = check_shapes(c);
+    if (!status) status = check_workspace(ctx, args);
+    return status ? status : check_output(ctx, c);
+}
+
+/* ---- keys ---- */
+
+static wl_status put_name(char *to, size_t room, const char *what, const char *name) {
+    size_t size = strnlen(name, room);
+    if (size == room)
+        return fail(WL_EINVAL, "%s = '%s': longer than %zu characters", what, name, room - 1);
+    memcpy(to, name, size);
+    return WL_OK;
+}
+
+/* bhsd when heads step further than rows; the kernel is the same. */
+static bool is_bhsd(const wl_tensor *t) {
+    return t->shape[1] > 1 && t->shape[2] > 1 && t->stride[2] > t->stride[1];
+}
+
+static wl_status make_key(wl_call *c) {
+    const wl_tensor *q = &c->view[WL_Q].view, *k = &c->view[WL_K].view;
+    const wl_forward_args *args = c->args;
+    c->key = (wl_call_key){.head_dim = (int32_t)q->shape[3],
+                           .head_dim_v = (int32_t)c->view[WL_V].view.shape[3],
+                           .dtype = (int32_t)q->dtype,
+                           .mask = c->seq_k ? (int32_t)args->mask : WL_MASK_CAUSAL,
+                           .layout = is_bhsd(q),
+                           .batch = (int32_t)wl_problem_round(q->shape[0]),
+                           .heads = (int32_t)wl_problem_round_heads(q->shape[2], k->shape[2]),
+                           .kv_heads = (int32_t)wl_problem_round(k->shape[2]),
+                           .seq_q = (int32_t)wl_problem_round(q->shape[1]),
+                           .seq_k = (int32_t)wl_problem_round(k->shape[1])};
+    wl_status status =
+        put_name(c->key.variant, 33, "variant", args->variant ? args->variant : "fwd");
+    if (!status && args->kernel) status = put_name(c->key.kernel, 128, "kernel", args->kernel);
+    return status;
+}
+
+/* The call in a problem's words. Printed and read again: one place judges names and ranges. */
+wl_status wl_call_problem(const wl_call *c, wl_problem *out) {
+    const int64_t *q = c->view[WL_Q].view.shape, *k = c->view[WL_K].view.shape;
+    wl_value *w = out->word;
+    wl_buf text = {0};
+    *out = (wl_problem){0};
+    strcpy(w[WL_P_variant].name, c->key.variant);
+    strcpy(w[WL_P_dtype].name, dtype_names[c->key.dtype]);
+    strcpy(w[WL_P_mask].name, mask_names[c->key.mask]);
+    strcpy(w[WL_P_layout].name, c->key.layout ? "bhsd" : "bshd");
+    w[WL_P_head_dim].number = q[3];
+    w[WL_P_head_dim_v].number = c->key.head_dim_v;
+    w[WL_P_batch].number = q[0];
+    w[WL_P_heads].number = q[2];
+    w[WL_P_kv_heads].number = k[2];
+    w[WL_P_seq_q].number = q[1];
+    w[WL_P_seq_k].number = k[1];
+    w[WL_P_scale].real = (double)c->args->scale;
+    wl_problem_print(out, &text);
+    wl_status status = wl_problem_parse(text.data, out);
+    wl_buf_free(&text);
+    return status;
+}
+
+wl_status wl_call_read(wl_context *ctx, const wl_forward_args *args, wl_call *out) {
+    wl_status status = check_call(ctx, args, out);
+    return status ? status : make_key(out);
+}

@@ -1,0 +1,34 @@
+/* call.h - one call's arguments: checked views, the key of its kernels, its problem's words.
+   SPDX-License-Identifier: BSD-3-Clause */
+#ifndef WL_CALL_H
+#define WL_CALL_H
+
+#include "context.h"
+#include "tensor.h"
+
+enum { WL_Q, WL_K, WL_V, WL_O, WL_TENSORS };
+extern const char *const wl_call_tensors[WL_TENSORS]; /* their names: "q" … */
+
+/* What a choice depends on, as bytes that can be hashed and compared: no padding. Lengths and
+   counts are rounded as in wl_problem_bucket. */
+typedef struct {
+    char variant[40], kernel[128];
+    int32_t head_dim, head_dim_v, dtype, mask, layout;
+    int32_t batch, heads, kv_heads, seq_q, seq_k;
+} wl_call_key;
+
+/* Without keys (seq_k = 0) k and v are one row of zeros, and the kernel is a causal one, which
+   knows rows that see no key: all of them. */
+typedef struct {
+    const wl_forward_args *args;
+    wl_view view[WL_TENSORS];
+    int seq_k; /* what the kernel is told */
+    wl_call_key key;
+} wl_call;
+
+/* EINVAL names the argument, the rule and the remedy. */
+wl_status wl_call_read(wl_context *ctx, const wl_forward_args *args, wl_call *out);
+/* The call in a problem's words. */
+wl_status wl_call_problem(const wl_call *c, wl_problem *out);
+
+#endif
