@@ -18,8 +18,8 @@ override LDFLAGS := -Wl,-rpath,'$$ORIGIN' -Wl,--enable-new-dtags $(LDFLAGS)
 
 # What the generator carries inside: every spec, Lua module, template, part and device header; and
 # its own C, which is hashed only: it too decides what is generated.
-EMBED := $(sort $(wildcard gen/*.lua specs/*.yaml templates/*.lua templates/*.in \
-	templates/parts/* templates/device/* gen/*.[ch]))
+EMBED := $(sort $(wildcard gen/*.lua specs/*.yaml specs/tuned/*.yaml templates/*.lua \
+	templates/*.in templates/parts/* templates/device/* gen/*.[ch]))
 
 # Sources of the four programs; the command takes the library's objects, whose inner names the
 # shared library hides.

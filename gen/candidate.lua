@@ -437,7 +437,16 @@ local function chooser(spec, rule, n)
     return ("prefer %s%s%s"):format(rule.place, when:sub(1, 120), differs)
 end
 
--- The names of a problem's candidates, best first; the preferred one's spec, rule and distance.
+-- Launch numbers that were measured or given, and for the others the preference's.
+local function numbers(use, rule)
+    local all = {}
+    for _, pair in ipairs(rule and rule.use or {}) do all[pair.name] = pair.value end
+    for name, value in sorted(use) do all[name] = value end
+    return all
+end
+
+-- The names of a problem's candidates, best first; the first one's spec, launch numbers and who
+-- chose it: a table of measurements (specs.pick), else the preferences.
 function M.list(specs, text)
     local spec, values = read_words(specs, text)
     local domains = problem_domains(spec, values)
@@ -448,10 +457,11 @@ function M.list(specs, text)
         local list = by_distance[distance(spec, c, rule)]
         list[#list + 1] = M.name(spec, c)
     end)
-    local names, best = {}, nil
+    local measured = specs.pick(spec, values)
+    local names, best = {measured and M.name(spec, measured.c)}, nil
     for d = 0, #spec.fields do
         for _, name in ipairs(by_distance[d]) do
-            names[#names + 1] = name
+            if name ~= names[1] or not measured then names[#names + 1] = name end
             best = best or d
         end
     end
@@ -459,15 +469,32 @@ function M.list(specs, text)
         common.raise(common.EINVAL, "%s has no kernel for this problem: %s", spec.name,
             closest(spec, domains, rule and rule.use))
     end
-    return names, {spec = spec, rule = rule, by = chooser(spec, rule, best)}
+    if measured then
+        return names, {spec = spec, use = numbers(measured.numbers, rule), by = measured.by}
+    end
+    return names, {spec = spec, use = numbers({}, rule), by = chooser(spec, rule, best)}
+end
+
+-- The launch numbers that somebody gave with a name: NUMBER=VALUE…
+function M.given(spec, c, text)
+    local use = {}
+    for key, value in text:gmatch("([^%s=]+)=(%S*)") do
+        local number = spec.launch_by[key]
+        use[key] = number and common.allowed(number, math.tointeger(tonumber(value)) or value)
+        if not use[key] then
+            common.raise(common.EINVAL, "%s=%s: %s %s", key, value, spec.name,
+                number and "takes " .. common.values_text(number) or "has no such launch number")
+        end
+    end
+    return {use = numbers(use, preference(spec, c)), by = "name given"}
 end
 
 -- ---- what is made of a candidate ----
 
--- Launch numbers: the preference's, unless a variant doesn't list it; else the first listed.
-local function launch_numbers(spec, c, rule)
+-- Launch numbers: those of `use`, unless a variant doesn't list them; else the first listed.
+local function launch_numbers(spec, c, use)
     for _, number in ipairs(spec.launch) do
-        local value = rule and rule.use[number.name]
+        local value = use[number.name]
         c[number.name] = value and common.allowed(number, value) or number.values[1]
     end
 end
@@ -475,7 +502,7 @@ end
 -- The launch record; `choice` is M.list's second result, or nil for a name that was given.
 function M.record(spec, c, p, choice)
     local name = M.name(spec, c)
-    launch_numbers(spec, c, choice and choice.rule or not choice and preference(spec, c) or nil)
+    launch_numbers(spec, c, choice and choice.use or numbers({}, preference(spec, c)))
     local lines = {"choice " .. name, "by " .. (choice and choice.by or "name given"),
         "arch " .. spec.arch}
     for _, field in ipairs(spec.fields) do

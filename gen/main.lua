@@ -23,9 +23,11 @@ local cover = require "cover"
 local reader = require "reader"
 local schema = require "schema"
 local template = require "template"
+local tuned = require "tuned"
 
 local word_list = words()
 local specs = {by = {}} -- in the order of reading
+local tables = {} -- of measured choices, likewise
 local rendered = {} -- name → {text, map}: source and linemap ask for the same one
 
 local function lines(list)
@@ -34,10 +36,13 @@ end
 
 -- A user's file may take the place of a family: specs/fwd.yaml can be checked while it is edited.
 local function add(path, text, is_users)
-    local spec, x = schema.read(path, text, specs)
+    local tree, errors = schema.parse(path, text)
+    if tuned.is_table(tree) then return tuned.add(tables, path, tree, errors, is_users) end
+    local spec, x = schema.read(path, tree, errors, specs)
     if #x.errors == 0 then candidate.check(spec, x) end
     if #x.errors == 0 and is_users then candidate.check_values(spec, x) end
     x:finish()
+    spec.users = is_users
     local at = #specs + 1
     for i, old in ipairs(specs) do
         if old.name == spec.name then at = i end
@@ -54,6 +59,13 @@ local function render(name)
         rendered[name] = {text = text, map = map}
     end
     return rendered[name]
+end
+
+-- NAME, or NAME NUMBER=VALUE…: spec, candidate, plan and who chose the launch numbers.
+local function named(arg)
+    local name, rest = arg:match("^(%S*)(.*)$")
+    local spec, c, p = candidate.find(specs, name)
+    return spec, c, p, rest ~= "" and candidate.given(spec, c, rest) or nil
 end
 
 local function is_problem(text) return text:find("=", 1, true) or text == "" end
@@ -125,12 +137,15 @@ end
 local verbs = {
     list = function(arg) return lines((candidate.list(specs, arg))) end,
     choose = function(arg) return candidate.record(choose(arg)) end,
-    launch = function(arg) return candidate.record(candidate.find(specs, arg)) end,
+    launch = function(arg) return candidate.record(named(arg)) end,
     source = function(arg) return render(arg).text end,
     linemap = function(arg) return lines(render(arg).map) end,
     explain = explain,
     header = header,
-    check = function() return gathered(check_one) end,
+    check = function()
+        tuned.check(tables, specs)
+        return gathered(check_one)
+    end,
     all = function() return gathered(cover.all) end,
     cover = function() return gathered(cover.cover) end,
     numbers = function(arg)
@@ -157,6 +172,7 @@ local verbs = {
 }
 
 schema.learn(word_list, candidate.guides)
+function specs.pick(spec, values) return tuned.pick(tables, spec, values) end
 for _, path in ipairs(files("specs/")) do add(path, read(path), false) end
 
 -- call(verb, arg) → text; call("spec", path, text) adds a user's file.

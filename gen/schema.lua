@@ -542,19 +542,26 @@ function M.learn(words, guides)
     end
 end
 
--- Reads a file. Returns the spec and the reader that goes on collecting errors; finish() raises.
-function M.read(path, text, specs)
+-- The tree of a file, and the errors of its YAML so far; raises them when there is no tree.
+function M.parse(path, text)
     local tree, errors = yaml(text)
-    local x = setmetatable(reader.new(path, errors), X)
-    x.taken = {}
-    local keys = {}
     if not tree then
+        local x = reader.new(path, errors)
         if #errors == 0 then x:fail({line = 1, col = 1}, "the file is empty") end
         x:finish()
     end
+    return tree, errors
+end
+
+-- Reads a tree. Returns the spec and the reader that goes on collecting errors; finish() raises.
+function M.read(path, tree, errors, specs)
+    local x = setmetatable(reader.new(path, errors), X)
+    x.taken = {}
+    local keys = {}
     for _, pair in ipairs(x:pairs(tree, "spec")) do keys[pair.key] = pair end
     if tree.kind == "map" and not keys.extends and not keys.family then
-        x:fail(tree, "spec: a variant has 'extends', a family has 'family': this file has neither")
+        x:fail(tree, "spec: a variant has 'extends', a family has 'family', a table of choices 'tuned': "
+            .. "this file has none")
     end
     if #x.errors > 0 and not keys.extends and not keys.family then x:finish() end
     x.tune_place = keys.tune

@@ -56,7 +56,7 @@
 #define TOY_BODY "int body = ${head_dim_v};\n"
 
 typedef struct {
-    const char *spec, *lua, *cu, *body;
+    const char *spec, *lua, *cu, *body, *table;
 } toy_files;
 
 static wl_embedded_file toy_table[40];
@@ -71,6 +71,7 @@ static wl_status toy_open(wl_gen **out, toy_files files) {
     for (const wl_embedded_file *file = wl_embedded; file->name; file++)
         if (!strncmp(file->name, "gen/", 4)) toy_table[n++] = *file;
     toy_add(&n, "specs/toy.yaml", files.spec ? files.spec : TOY_SPEC);
+    if (files.table) toy_add(&n, "specs/tuned/toy.yaml", files.table);
     toy_add(&n, "templates/device/one.cuh", "int one;\n");
     toy_add(&n, "templates/device/two.cuh", "int two;\n");
     toy_add(&n, "templates/parts/body.in", files.body ? files.body : TOY_BODY);
