@@ -46,10 +46,14 @@ static const command command_table[] = {
      "runs in the simulator under many schedules: races, deadlocks, wrong results"},
     {"sim", "FILE.ptx --launch FILE.json", 1, HAS(JSON) | HAS(LAUNCH) | HAS(SCHEDULES), cli_sim,
      "runs any kernel's PTX in the simulator and checks it (man page: the launch file)"},
+    {"tune", "[PROBLEM] [--workload FILE]", 0,
+     HAS(JSON) | HAS(SPEC) | HAS(WORKLOAD) | HAS(SECONDS) | HAS(ALL) | HAS(COMPILE_ONLY), cli_tune,
+     "measures the candidates of problems on the GPU; later choices know the fastest"},
     {"explain", "NAME|PROBLEM", 1, HAS(JSON) | HAS(SPEC), cli_explain,
      "what each part of the name means, its plan, who chose it"},
     {"doctor", "", 0, HAS(JSON) | HAS(SPEC), cli_doctor,
      "what was found where, what is missing and how to get it"},
+    {"tune-worker", "", 0, HAS(SPEC) | HAS(DEVICE), cli_worker, ""}, /* hidden: wl_tune's own */
 };
 #define COMMANDS (sizeof command_table / sizeof *command_table)
 
@@ -86,7 +90,7 @@ static void print_help(const command *c) {
     }
     printf("warploom %s - attention kernels for NVIDIA GPUs, made from YAML specs\n\nCommands:\n",
            WARPLOOM_VERSION);
-    for (size_t i = 0; i < COMMANDS; i++)
+    for (size_t i = 0; i < COMMANDS && *command_table[i].what; i++)
         printf("  %-8s %s\n           %s\n", command_table[i].name, command_table[i].operands,
                command_table[i].what);
     print_problem();
@@ -106,12 +110,13 @@ static wl_status unknown(const char *where, const char *what, const char *word,
 
 static wl_status find_command(const char *word, const command **out) {
     const char *names[COMMANDS];
+    size_t n = 0;
     for (size_t i = 0; i < COMMANDS; i++) {
-        names[i] = command_table[i].name;
-        if (!strcmp(word, names[i])) *out = &command_table[i];
+        if (*command_table[i].what) names[n++] = command_table[i].name;
+        if (!strcmp(word, command_table[i].name)) *out = &command_table[i];
     }
     if (*word == '-') return fail(WL_EINVAL, "unknown option '%s'; see 'warploom -h'", word);
-    return *out ? WL_OK : unknown("", "command", word, names, COMMANDS, "-h");
+    return *out ? WL_OK : unknown("", "command", word, names, n, "-h");
 }
 
 static wl_status find_option(const command *c, const char *word, int *out) {

@@ -21,7 +21,11 @@
     X(SCHEDULES, "--schedules", "N", "how many schedules to run (verify: 8 a shape, sim: 1)")      \
     X(LAUNCH, "--launch", "FILE.json", "grid, parameters and buffers of the launch")               \
     X(RANDOM, "--random", "SEED", "normal deviates as queries, keys and values")                   \
-    X(CHECK, "--check", NULL, "compare with float64 attention on the CPU")
+    X(CHECK, "--check", NULL, "compare with float64 attention on the CPU")                         \
+    X(WORKLOAD, "--workload", "FILE", "the problems: one a line; # begins a comment")              \
+    X(SECONDS, "--seconds", "S", "time for all problems together (30 for each)")                   \
+    X(ALL, "--all", NULL, "measure anew what is tuned, and every candidate to the end")            \
+    X(COMPILE_ONLY, "--compile-only", NULL, "fill the cache for a machine with a GPU; no GPU here")
 
 typedef enum {
 #define X(id, option, value, what) OPTION_##id,
@@ -48,6 +52,8 @@ wl_status cli_run(const cli_args *args);
 wl_status cli_verify(const cli_args *args);
 wl_status cli_sim(const cli_args *args);
 wl_status cli_doctor(const cli_args *args);
+wl_status cli_tune(const cli_args *args);
+wl_status cli_worker(const cli_args *args);
 
 /* Prints this thread's message, if there is one, on stderr and clears it. */
 void cli_complain(wl_status status);

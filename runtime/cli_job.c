@@ -94,13 +94,13 @@ static wl_status done(const cli_job *j, const char *call, CUresult result) {
     return result ? wl_driver_fail(j->driver, result, call) : WL_OK;
 }
 
-/* Makes device 0's primary context current and opens ours on it. */
+/* Makes the device's primary context current and opens ours on it. */
 wl_status cli_job_open(cli_job *j, const cli_args *args) {
     CUdevice device;
     CUcontext context;
     wl_status status = cli_driver(args, &j->device_name, &j->driver);
     wl_options options = {.size = sizeof options, .device = j->device_name, .log = cli_log};
-    if (!status) status = done(j, "cuDeviceGet", j->driver->cuDeviceGet(&device, 0));
+    if (!status) status = done(j, "cuDeviceGet", j->driver->cuDeviceGet(&device, j->ordinal));
     if (!status)
         status = done(j, "cuDevicePrimaryCtxRetain",
                       j->driver->cuDevicePrimaryCtxRetain(&context, device));

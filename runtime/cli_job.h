@@ -14,6 +14,7 @@ enum { Q, K, V, O, LSE, TENSORS };
 /* Host and device copies of the five tensors, all in the problem's layout. */
 typedef struct {
     const char *device_name; /* "gpu" or "sim" */
+    int ordinal;             /* of the device: 0 but for a worker */
     const char *kernel;      /* a candidate to force, or NULL */
     const char *file;        /* of source; NULL: the emitted kernel */
     wl_buf source;
@@ -38,7 +39,7 @@ wl_status cli_job_shape(cli_job *job);
 void cli_job_file_shape(const cli_job *job, int tensor, int64_t out[4]);
 /* Normal deviates as q, k and v, by seed. */
 void cli_job_random(cli_job *job, uint64_t seed);
-/* Opens a context with the command's specs on --device (see cli_driver). */
+/* Opens a context with the command's specs on --device (see cli_driver), number job->ordinal. */
 wl_status cli_job_open(cli_job *job, const cli_args *args);
 /* Inputs to the device; the outputs are NaN beforehand, so that what is not written cannot pass. */
 wl_status cli_job_upload(cli_job *job);

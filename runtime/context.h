@@ -65,6 +65,10 @@ wl_status wl_context_load(wl_context *ctx, const wl_request *request, wl_launch 
 const wl_driver *wl_context_driver(const wl_context *ctx);
 const wl_device *wl_context_device(const wl_context *ctx);
 wl_tools *wl_context_tools(wl_context *ctx);
+/* Heads of a section of this problem, at so many megabytes. */
+int64_t wl_context_section(const wl_problem *problem, int64_t section_mb);
+/* As wl_prepare; calls like this one use that launch number from now on. */
+wl_status wl_context_use_section(wl_context *ctx, const wl_forward_args *args, int64_t section_mb);
 /* As wl_prepare with a hand-edited kernel: `text` (read from `file`) is compiled, and calls like
    this one launch it from now on, by the record of the candidate that its entry is named after. */
 wl_status wl_context_use_source(wl_context *ctx, const wl_forward_args *args, const char *file,

@@ -267,6 +267,23 @@ static wl_status read_headers(wl_tools *tools) {
     return status;
 }
 
+void wl_tools_environment(const wl_tools *tools, wl_buf *out) {
+    wl_buf specs = {0};
+    wl_buf_text(&specs, tools->specs);
+    for (size_t i = 0; i < tools->n_more; i++)
+        wl_buf_printf(&specs, "%s%s", specs.size ? ":" : "", tools->more[i]);
+    const char *const rows[][2] = {{"CACHE_DIR", wl_cache_dir(tools->cache)},
+                                   {"CACHE", wl_cache_mode(tools->cache)},
+                                   {"JIT", tools->jit ? "on" : "off"},
+                                   {"SPECS", specs.data},
+                                   {"NVRTC", tools->nvrtc}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i][1]) wl_buf_printf(out, "WARPLOOM_%s=%s", rows[i][0], rows[i][1]);
+        if (rows[i][1]) wl_buf_add(out, "", 1);
+    }
+    wl_buf_free(&specs);
+}
+
 bool wl_tools_jit(const wl_tools *tools) {
     return tools->jit;
 }

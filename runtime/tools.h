@@ -20,6 +20,10 @@ void wl_tools_spec(wl_tools *tools, const char *path);
 /* One question to the generator (verbs in gen.h). ECOMPILE when libwarploom-gen.so is not found. */
 wl_status wl_tools_ask(wl_tools *tools, const char *verb, const char *arg, wl_buf *out);
 
+/* What makes another process open the same tools: "NAME=value" of cache, JIT, specs and NVRTC, each
+   ended by a NUL. */
+void wl_tools_environment(const wl_tools *tools, wl_buf *out);
+
 /* Is JIT on? */
 bool wl_tools_jit(const wl_tools *tools);
 /* Hashes the names and bytes of the user's specs in force, which are read at the first call. */

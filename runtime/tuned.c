@@ -151,16 +151,22 @@ const char *wl_tuned_stale(const wl_tuned *tuned, int driver, const char *nvrtc)
 
 /* ---- the pick ---- */
 
+bool wl_tuned_tie(const wl_tuned_time *best, const wl_tuned_time *time) {
+    double noise = 2 * fmax(time->noise, best->noise);
+    return time->warm_us <= best->warm_us * (1 + fmax(TIE, noise));
+}
+
 int wl_tuned_pick(const wl_tuned_time *time, int n) {
     int best = 0;
-    for (int i = 1; i < n; i++)
-        if (time[i].warm_us < time[best].warm_us) best = i;
-    int pick = best;
-    for (int i = 0; i < n; i++) {
-        double noise = 2 * fmax(time[i].noise, time[best].noise);
-        bool tie = time[i].warm_us <= time[best].warm_us * (1 + fmax(TIE, noise));
-        if (tie && time[i].rank < time[pick].rank) pick = i;
+    for (int i = 1; i < n; i++) {
+        bool sampled = time[i].rounds > 0, better = time[i].warm_us < time[best].warm_us;
+        if (sampled == (time[best].rounds > 0) ? better : sampled) best = i;
     }
+    int pick = best;
+    for (int i = 0; i < n; i++)
+        if ((time[i].rounds > 0) == (time[best].rounds > 0) && time[i].rank < time[pick].rank &&
+            wl_tuned_tie(&time[best], &time[i]))
+            pick = i;
     return pick;
 }
 

@@ -114,6 +114,36 @@ WARPLOOM_API wl_status wl_scratch(wl_context *ctx, const wl_forward_args *args, 
 WARPLOOM_API wl_status wl_explain(wl_context *ctx, const wl_forward_args *args, char *out,
                                   size_t size);
 
+/* What wl_tune is about: told before each step, and some times a second while it waits. */
+typedef struct {
+    const char *problem; /* as it was given, number index of count */
+    int index, count;
+    const char *stage; /* "compile", "screen", "measure", "done", or "failed" */
+    int done, of;      /* steps of the stage */
+    double seconds_left; /* of the budget */
+    const char *kernel; /* the best so far, of "done" the winner; NULL: none yet */
+    double time_us;
+    const char *message; /* of "failed": why */
+} wl_tune_news;
+
+/* Options of wl_tune; zero means the default named in brackets. */
+typedef struct {
+    size_t size;    /* sizeof(wl_tune_options) */
+    double seconds; /* for all problems together [30 for each] */
+    int all;        /* 1: measure anew what is tuned already, and every candidate to the end */
+    int (*progress)(void *user, const wl_tune_news *news); /* other than 0 ends it within a second */
+    void *user;
+} wl_tune_options;
+
+/* Measures the candidates of each problem ("head_dim=128 dtype=bf16 mask=causal layout=bshd heads=16
+   seq_q=4096": the words of `warploom -h`) on the context's GPU and stores what was found in the
+   cache, where later choices find it: those of problems that this context has not yet met. Compiles
+   and measures in processes of its own (the command `warploom` beside this library), which a kernel
+   that crashes or hangs takes down alone. What is tuned already is skipped; what was interrupted goes
+   on. Returns the first failure, having tried all; EINTR after `progress` ended it. */
+WARPLOOM_API wl_status wl_tune(wl_context *ctx, const char *const *problems, int n,
+                               const wl_tune_options *options);
+
 /* This thread's last message; "" when its last call succeeded. Valid until its next call. */
 WARPLOOM_API const char *wl_error(void);
 WARPLOOM_API const char *wl_status_text(wl_status status);

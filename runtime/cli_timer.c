@@ -1,0 +1,161 @@
+/* cli_timer.c - events, a buffer that flushes L2, NVML's clock.
+   SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE
+#include "cli_timer.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BATCH 1e-3      /* seconds that a batch of launches takes at least */
+#define BRIEF 0.25e-3
+#define MOST 200        /* launches of a batch: fewer than the driver queues */
+#define BATCHES 3       /* of a timing; their median counts */
+#define COLD 5          /* launches with a cold L2 cache; their median counts */
+#define LAUNCH 5e-6     /* CPU seconds of a launch, at most */
+#define FLUSH_RATE 4e12 /* bytes a second of a memset, at most */
+
+/* What is asked of the driver only here; the simulator's has none of it. */
+#define EVENTS(X)                                                                                  \
+    X(cuEventCreate, (void **event, unsigned flags))                                               \
+    X(cuEventRecord, (void *event, void *stream))                                                  \
+    X(cuEventSynchronize, (void *event))                                                           \
+    X(cuEventElapsedTime, (float *ms, void *from, void *to))                                       \
+    X(cuDeviceGetPCIBusId, (char *id, int size, CUdevice device))
+
+struct cli_timer {
+    const wl_driver *driver;
+#define X(name, parameters) CUresult(*name) parameters;
+    EVENTS(X)
+#undef X
+    void *from[COLD], *to[COLD];
+    CUdeviceptr flush;
+    size_t flush_bytes;
+    void *nvml_device;
+    int (*clock)(void *device, int type, unsigned *mhz);
+};
+
+static wl_status done(const cli_timer *t, const char *call, CUresult result) {
+    return result ? wl_driver_fail(t->driver, result, call) : WL_OK;
+}
+
+/* Without NVML clocks are not known. It is never closed: the process ends first. */
+static void open_clock(cli_timer *t, CUdevice device) {
+    char id[32] = "";
+    void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!library) return;
+    int (*init)(void) = (int (*)(void))dlsym(library, "nvmlInit_v2");
+    int (*find)(const char *, void **) =
+        (int (*)(const char *, void **))dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2");
+    t->clock = (int (*)(void *, int, unsigned *))dlsym(library, "nvmlDeviceGetClockInfo");
+    if (!init || !find || init() || t->cuDeviceGetPCIBusId(id, sizeof id, device) ||
+        find(id, &t->nvml_device))
+        t->clock = NULL;
+}
+
+static double clock_of(const cli_timer *t) {
+    unsigned mhz = 0;
+    return t->clock && !t->clock(t->nvml_device, 1 /* NVML_CLOCK_SM */, &mhz) ? mhz : 0;
+}
+
+wl_status cli_timer_open(cli_timer **out, const cli_job *job) {
+    const wl_device *device = wl_context_device(job->ctx);
+    cli_timer *t = wl_alloc(sizeof *t);
+    const char *lacking = NULL;
+    *out = t;
+    t->driver = job->driver;
+#define X(name, parameters)                                                                        \
+    if (!(t->name = (CUresult(*) parameters)dlsym(t->driver->library, #name))) lacking = #name;
+    EVENTS(X)
+#undef X
+    if (lacking) return fail(WL_EINVAL, "this driver has no %s: nothing can be timed", lacking);
+    t->flush_bytes = 2 * (size_t)device->l2_bytes;
+    wl_status status =
+        done(t, "cuMemAlloc", t->driver->cuMemAlloc_v2(&t->flush, t->flush_bytes));
+    for (int i = 0; i < COLD && !status; i++) {
+        status = done(t, "cuEventCreate", t->cuEventCreate(&t->from[i], 0));
+        if (!status) status = done(t, "cuEventCreate", t->cuEventCreate(&t->to[i], 0));
+    }
+    open_clock(t, device->id);
+    return status;
+}
+
+static wl_status flush(const cli_timer *t, int times) {
+    wl_status status = WL_OK;
+    for (int i = 0; i < times && !status; i++)
+        status = done(t, "cuMemsetD8",
+                      t->driver->cuMemsetD8_v2(t->flush, (unsigned char)i, t->flush_bytes));
+    return status;
+}
+
+static wl_status launch(const cli_job *job, int n) {
+    wl_status status = WL_OK;
+    for (int i = 0; i < n && !status; i++) status = wl_forward(job->ctx, &job->forward);
+    return status;
+}
+
+static wl_status seconds_between(const cli_timer *t, int i, double *out) {
+    float ms = 0;
+    wl_status status = done(t, "cuEventSynchronize", t->cuEventSynchronize(t->to[i]));
+    if (!status)
+        status = done(t, "cuEventElapsedTime", t->cuEventElapsedTime(&ms, t->from[i], t->to[i]));
+    *out = 1e-3 * (double)ms;
+    return status;
+}
+
+/* Seconds of a launch, n of them between two events. Before them the GPU is kept busy for as long as
+   the CPU takes to queue them, and two more launches warm L2. */
+static wl_status batch(const cli_timer *t, const cli_job *job, int n, double *out, double *clock) {
+    double ahead = LAUNCH * (n + 2) * FLUSH_RATE / (double)t->flush_bytes;
+    wl_status status = flush(t, 1 + (int)ahead);
+    if (!status) status = launch(job, 2);
+    if (!status) status = done(t, "cuEventRecord", t->cuEventRecord(t->from[0], NULL));
+    if (!status) status = launch(job, n);
+    if (!status) status = done(t, "cuEventRecord", t->cuEventRecord(t->to[0], NULL));
+    if (clock) *clock = clock_of(t);
+    if (!status) status = seconds_between(t, 0, out);
+    *out /= n;
+    return status;
+}
+
+static int by_number(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Queued at once: each flush covers the CPU time of the launch behind it. */
+static wl_status cold(const cli_timer *t, const cli_job *job, double *out) {
+    double seconds[COLD];
+    wl_status status = WL_OK;
+    for (int i = 0; i < COLD && !status; i++) {
+        status = flush(t, 2);
+        if (!status) status = done(t, "cuEventRecord", t->cuEventRecord(t->from[i], NULL));
+        if (!status) status = launch(job, 1);
+        if (!status) status = done(t, "cuEventRecord", t->cuEventRecord(t->to[i], NULL));
+    }
+    for (int i = 0; i < COLD && !status; i++) status = seconds_between(t, i, &seconds[i]);
+    if (status) return status;
+    qsort(seconds, COLD, sizeof *seconds, by_number);
+    *out = 1e6 * seconds[COLD / 2];
+    return WL_OK;
+}
+
+void cli_timer_close(cli_timer *t) {
+    free(t);
+}
+
+wl_status cli_timer_run(cli_timer *t, const cli_job *job, bool brief, cli_time *out) {
+    double once, least = brief ? BRIEF : BATCH, seconds[BATCHES];
+    int batches = brief ? 2 : BATCHES;
+    *out = (cli_time){0};
+    wl_status status = batch(t, job, 1, &once, NULL);
+    if (status) return status;
+    int n = once * MOST < least ? MOST : (int)ceil(least / once);
+    for (int i = 0; i < batches && !status; i++)
+        status = batch(t, job, n, &seconds[i], &out->clock_mhz);
+    if (status) return status;
+    qsort(seconds, (size_t)batches, sizeof *seconds, by_number);
+    out->warm_us = 1e6 * seconds[brief ? 0 : BATCHES / 2];
+    return brief ? WL_OK : cold(t, job, &out->cold_us);
+}

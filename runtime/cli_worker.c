@@ -1,0 +1,208 @@
+/* cli_worker.c - tune-worker: compiles, checks and times candidates for wl_tune, which may lose it.
+   SPDX-License-Identifier: BSD-3-Clause
+
+   A line is asked, a line is answered:
+     compile NAME                        good, or bad WHY
+     problem ORDINAL WORDS               good, or bad WHY: inputs are on that device
+     check NAME section_mb N             good; bad WHY: wrong; crash WHY: the device is lost
+     screen|time NAME section_mb N       time WARM_US COLD_US CLOCK_MHZ; bad; crash */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#include "cli_job.h"
+#include "cli_timer.h"
+
+#define CHECK_WORK 1e7    /* multiply-adds of the reference: some ms */
+#define GUARD (1 << 16)   /* bytes before and behind an output that no kernel may touch */
+#define GUARD_BYTE 0xa5
+#define SEED 20
+
+typedef struct {
+    const cli_args *args;
+    wl_tools *tools; /* of compile */
+    cli_job job;
+    cli_timer *timer;
+    char name[128];
+    bool over;
+} worker;
+
+/* One line, whatever is in the text. */
+static void reply(const char *what, const char *text) {
+    char *line = wl_format("%s%s%s", what, *text ? " " : "", text);
+    for (char *at = line; *at; at++)
+        if (*at == '\n') *at = ' ';
+    puts(line);
+    cli_printed();
+    free(line);
+}
+
+/* Trouble with the device is a crash: nothing works any more in its CUDA context. */
+static void reply_status(worker *w, wl_status status) {
+    bool crash = status == WL_EFAIL || status == WL_EDEVICE;
+    if (status) reply(crash ? "crash" : "bad", message());
+    else reply("good", "");
+    w->over = crash;
+}
+
+static void compile(worker *w, char *rest) {
+    const char *device = w->args->value[OPTION_DEVICE];
+    const wl_request request = {.name = rest, .ptx = device && !strcmp(device, "sim")};
+    wl_made *made = wl_alloc(sizeof *made);
+    wl_status status = w->tools ? WL_OK : cli_tools(w->args, &w->tools);
+    if (!status) status = wl_kernel_get(w->tools, &request, made);
+    if (status) reply("bad", message());
+    else reply("good", "");
+    wl_made_free(made);
+    free(made);
+}
+
+/* Outputs with a guard on each side; they live as long as the process. */
+static wl_status make_outputs(worker *w) {
+    const wl_driver *d = w->job.driver;
+    CUresult result = 0;
+    for (int t = O; t < TENSORS && !result; t++) {
+        result = d->cuMemAlloc_v2(&w->job.device[t], w->job.bytes[t] + 2 * GUARD);
+        if (!result) w->job.device[t] += GUARD;
+    }
+    return result ? wl_driver_fail(d, result, "cuMemAlloc") : WL_OK;
+}
+
+static void problem(worker *w, char *rest) {
+    cli_job *j = &w->job;
+    j->ordinal = (int)strtol(rest, &rest, 10);
+    wl_status status = wl_problem_parse(rest, &j->problem);
+    if (!status) status = cli_job_shape(j);
+    if (!status) status = cli_job_open(j, w->args);
+    if (!status) status = make_outputs(w);
+    if (!status) cli_job_random(j, SEED);
+    if (!status) status = cli_job_upload(j);
+    if (status) reply("bad", message());
+    else reply("good", "");
+}
+
+/* Cuts `NAME section_mb N` up and makes calls use that candidate. */
+static wl_status use(worker *w, const char *rest) {
+    int64_t section_mb = 0;
+    sscanf(rest, "%127s section_mb %" SCNd64, w->name, &section_mb);
+    w->job.kernel = w->name;
+    wl_status status = cli_job_prepare(&w->job);
+    return status ? status : wl_context_use_section(w->job.ctx, &w->job.forward, section_mb);
+}
+
+/* NaN in the outputs, a pattern around them. */
+static wl_status poison(const cli_job *j) {
+    const wl_driver *d = j->driver;
+    CUresult result = 0;
+    for (int t = O; t < TENSORS && !result; t++) {
+        result = d->cuMemsetD8_v2(j->device[t] - GUARD, GUARD_BYTE, j->bytes[t] + 2 * GUARD);
+        if (!result) result = d->cuMemsetD8_v2(j->device[t], 0xff, j->bytes[t]);
+    }
+    return result ? wl_driver_fail(d, result, "cuMemsetD8") : WL_OK;
+}
+
+/* Was anything written around the outputs? */
+static wl_status check_guards(const cli_job *j, bool *touched) {
+    unsigned char *seen = wl_alloc(GUARD);
+    CUresult result = 0;
+    for (int i = 0; i < 4 && !result; i++) {
+        int t = O + i / 2;
+        CUdeviceptr at = i % 2 ? j->device[t] + j->bytes[t] : j->device[t] - GUARD;
+        result = j->driver->cuMemcpyDtoH_v2(seen, at, GUARD);
+        for (int b = 0; b < GUARD && !result; b++) *touched |= seen[b] != GUARD_BYTE;
+    }
+    free(seen);
+    return result ? wl_driver_fail(j->driver, result, "cuMemcpyDtoH") : WL_OK;
+}
+
+/* Is an element still as it was poisoned? NaN is never right, either. */
+static bool has_holes(const cli_job *j) {
+    const uint16_t *o = j->host[O];
+    const uint32_t *lse = j->host[LSE];
+    size_t holes = 0;
+    for (size_t i = 0; i < j->bytes[O] / sizeof *o; i++) holes += o[i] == 0xffff;
+    for (size_t i = 0; i < j->bytes[LSE] / sizeof *lse; i++) holes += lse[i] == 0xffffffff;
+    return holes;
+}
+
+static void check(worker *w, char *rest) {
+    cli_job *j = &w->job;
+    wl_difference difference;
+    bool touched = false;
+    wl_status status = use(w, rest);
+    if (!status) status = poison(j);
+    if (!status) status = wl_forward(j->ctx, &j->forward);
+    if (!status) status = cli_job_synchronize(j);
+    if (!status) status = cli_job_download(j);
+    if (!status) status = check_guards(j, &touched);
+    if (!status && touched) reply("bad", "writes outside of its outputs");
+    else if (!status && has_holes(j)) reply("bad", "leaves elements of its outputs unwritten");
+    else reply_status(w, status ? status : cli_job_check(j, CHECK_WORK, &difference));
+}
+
+static void time_it(worker *w, const char *rest, bool brief) {
+    cli_time t;
+    char text[96];
+    wl_status status = use(w, rest);
+    if (!status && !w->timer) status = cli_timer_open(&w->timer, &w->job);
+    if (!status) status = cli_timer_run(w->timer, &w->job, brief, &t);
+    if (status) {
+        reply_status(w, status);
+        return;
+    }
+    snprintf(text, sizeof text, "%.4f %.4f %.0f", t.warm_us, t.cold_us, t.clock_mhz);
+    reply("time", text);
+}
+
+static void screen_request(worker *w, char *rest) {
+    time_it(w, rest, true);
+}
+
+static void time_request(worker *w, char *rest) {
+    time_it(w, rest, false);
+}
+
+static const struct {
+    const char *verb;
+    void (*run)(worker *w, char *rest);
+    bool needs_problem;
+} requests[] = {
+    {"compile", compile, false}, {"problem", problem, false},    {"check", check, true},
+    {"screen", screen_request, true}, {"time", time_request, true},
+};
+
+static void serve(worker *w, char *line) {
+    char *rest = line + strcspn(line, " ");
+    if (*rest) *rest++ = '\0';
+    for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
+        if (strcmp(requests[i].verb, line)) continue;
+        if (requests[i].needs_problem && !w->job.ctx) break;
+        requests[i].run(w, rest);
+        clear_message();
+        return;
+    }
+    reply("bad", "tune-worker: no such request, or no problem yet");
+}
+
+wl_status cli_worker(const cli_args *args) {
+    worker w = {.args = args};
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t size;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (!w.over && (size = getline(&line, &room, stdin)) > 0) {
+        if (line[size - 1] == '\n') line[size - 1] = '\0';
+        serve(&w, line);
+    }
+    for (int t = O; t < TENSORS; t++)
+        if (w.job.device[t]) w.job.device[t] -= GUARD;
+    cli_timer_close(w.timer);
+    cli_job_close(&w.job);
+    wl_tools_close(w.tools);
+    free(line);
+    return WL_OK;
+}
