@@ -11,16 +11,18 @@ typedef struct wl_gen wl_gen;
 
 /* A new generator with the built-in specs, templates and device headers. */
 WARPLOOM_API wl_status wl_gen_open(wl_gen **out);
-/* Adds a user's spec. ESPEC: the message holds every error of the file, a line each, in order. */
+/* Adds a user's spec, or table of choices (tuned.lua). ESPEC: the message holds every error of the file, a line each, in order. */
 WARPLOOM_API wl_status wl_gen_spec(wl_gen *gen, const char *path, const char *text, size_t size);
 /* One question, one text. Verbs (arg):
      list PROBLEM       the candidates' names, best guess first, a line each
-     choose PROBLEM     the launch record of the preferred candidate (its first line: `choice NAME`)
-     launch NAME        the launch record of that candidate
+     choose PROBLEM     the launch record of the candidate that a table of choices has for it, or
+                        for the problem nearest to it, else of the preferred one
+     launch NAME [NUMBER=VALUE…]    the launch record of that candidate with these launch numbers
      source NAME        the CUDA text
      linemap NAME       for each line of the source: `FILE:LINE` it comes from
      explain NAME|PROBLEM   for people
-     check ""           validates every spec and renders one candidate of each: "" or ESPEC
+     check ""           validates every spec, renders one candidate of each, names the tables'
+                        entries that no spec allows: "" or ESPEC
      check FILE's text is added by wl_gen_spec first
      numbers PROBLEM    the launch numbers of its candidates, `NAME VALUE…`, a line each
      header ""          the names of the in-memory headers, a line each

@@ -560,8 +560,8 @@ function M.read(path, tree, errors, specs)
     local keys = {}
     for _, pair in ipairs(x:pairs(tree, "spec")) do keys[pair.key] = pair end
     if tree.kind == "map" and not keys.extends and not keys.family then
-        x:fail(tree, "spec: a variant has 'extends', a family has 'family', a table of choices 'tuned': "
-            .. "this file has none")
+        x:fail(tree, "spec: a variant has 'extends', a family has 'family', a table of choices "
+            .. "'tuned': this file has none")
     end
     if #x.errors > 0 and not keys.extends and not keys.family then x:finish() end
     x.tune_place = keys.tune

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tuned.h"
+
 #define SCHEMA "warploom choice 1" /* counts up when the text of a choice changes */
 #define PTX_ARCH "compute_90a"     /* NVRTC's word for WL_ARCH as PTX */
 
@@ -59,12 +61,14 @@ static wl_status find_entry(const char *file, const char *text, char entry[128])
     return status;
 }
 
-/* The question as the generator reads it: `launch NAME`, or `choose PROBLEM` with sizes rounded, so
-   that the answer depends on nothing that the key leaves out. */
+/* The question as the generator reads it: `launch NAME` (of a tuned record: with its section), or
+   `choose PROBLEM` with sizes rounded, so that the answer depends on nothing that the key leaves
+   out. */
 typedef struct {
     const char *verb;
     wl_buf arg;
     char entry[128];
+    char by[256]; /* what a tuned record says; "" when none was asked */
     wl_hash key; /* of the choice */
 } question;
 
@@ -82,11 +86,37 @@ static wl_status choice_key(wl_tools *tools, const wl_request *request, question
     return status;
 }
 
+static void tell_tuned(const wl_tuned *t, char by[256]) {
+    const wl_tuned_time *best = wl_tuned_winner(t), *next = wl_tuned_runner_up(t);
+    int n = snprintf(by, 256, "tuned here, %s", t->date);
+    if (best) n += snprintf(by + n, 256 - (size_t)n, ": %.1f us", best->warm_us);
+    if (best && next)
+        snprintf(by + n, 256 - (size_t)n, "; next %s section_mb=%lld, %+.1f %%", next->name,
+                 (long long)next->section_mb, 100 * (next->warm_us / best->warm_us - 1));
+}
+
+/* A record of another driver's times is passed over. NVRTC is not opened to compare it: what it
+   makes is what the record's times are of, or it is in another kernel's key. */
+static wl_status ask_tuned(wl_tools *tools, const wl_request *request, question *q) {
+    wl_hash key;
+    wl_tuned tuned;
+    wl_status status = wl_tuned_key(tools, request->problem, request->device, &key);
+    if (status || !wl_tuned_read(wl_tools_cache(tools), &key, &tuned)) return status;
+    if (!wl_tuned_stale(&tuned, request->device->driver_version, NULL)) {
+        q->verb = "launch";
+        wl_buf_printf(&q->arg, "%s section_mb=%lld", tuned.name, (long long)tuned.section_mb);
+        tell_tuned(&tuned, q->by);
+    }
+    wl_tuned_free(&tuned);
+    return WL_OK;
+}
+
 static wl_status pose(wl_tools *tools, const wl_request *request, question *out) {
     const char *name = request->name;
+    wl_status status = WL_OK;
     *out = (question){.verb = "choose"};
     if (request->text) {
-        wl_status status = find_entry(request->file, request->text, out->entry);
+        status = find_entry(request->file, request->text, out->entry);
         if (status) return status;
         name = out->entry;
     }
@@ -94,9 +124,10 @@ static wl_status pose(wl_tools *tools, const wl_request *request, question *out)
         out->verb = "launch";
         wl_buf_text(&out->arg, name);
     } else {
-        wl_problem_bucket(request->problem, &out->arg);
+        if (request->device) status = ask_tuned(tools, request, out);
+        if (!*out->by) wl_problem_bucket(request->problem, &out->arg);
     }
-    return choice_key(tools, request, out);
+    return status ? status : choice_key(tools, request, out);
 }
 
 /* A choice on disk: `kernelkey HEX` per kernel, `nvrtc IDENTITY`, the launch record. */
@@ -148,7 +179,7 @@ static wl_status miss(wl_tools *tools, const wl_request *request, const question
         request->text ? "not asked for a hand-edited source" : wl_cache_reason(cache);
     if (!*reason) reason = strcmp(wl_cache_mode(cache), "off") ? "no entry" : "turned off";
     wl_buf what = {0};
-    if (*q->verb == 'l') wl_buf_text(&what, q->arg.data);
+    if (*q->verb == 'l' && !*q->by) wl_buf_text(&what, q->arg.data);
     else wl_problem_print(request->problem, &what);
     wl_status status = fail(
         WL_ECOMPILE,
@@ -160,7 +191,9 @@ static wl_status miss(wl_tools *tools, const wl_request *request, const question
     return status;
 }
 
-static wl_status check_record(const wl_request *request, const wl_launch *launch) {
+/* The record is for this device and problem; a tuned one says who chose it. */
+static wl_status check_record(const wl_request *request, const question *q, wl_launch *launch) {
+    if (*q->by) memcpy(launch->by, q->by, sizeof launch->by);
     if (request->arch && strcmp(request->arch, launch->arch))
         return fail(WL_EDEVICE, "kernel %s is for %s, and this device is %s", launch->choice,
                     launch->arch, request->arch);
@@ -185,7 +218,7 @@ wl_status wl_kernel_choose(wl_tools *tools, const wl_request *request, wl_launch
         made.layer = "jit";
         status = generate(tools, request, &q, &text, &made.launch);
     }
-    if (!status) status = check_record(request, &made.launch);
+    if (!status) status = check_record(request, &q, &made.launch);
     *out = made.launch;
     if (layer) *layer = made.layer;
     wl_buf_free(&q.arg);
@@ -246,7 +279,7 @@ static wl_status make(wl_tools *tools, const wl_request *request, const question
     const char *identity = "";
     out->layer = "jit";
     wl_status status = generate(tools, request, q, &record, &out->launch);
-    if (!status) status = check_record(request, &out->launch);
+    if (!status) status = check_record(request, q, &out->launch);
     if (!status && request->text && out->launch.n_kernels > 1)
         status = fail(WL_EINVAL,
                       "%s: %s launches %d kernels; a hand-edited source replaces the only one",
@@ -264,8 +297,15 @@ wl_status wl_kernel_get(wl_tools *tools, const wl_request *request, wl_made *out
     wl_status status = pose(tools, request, &q);
     bool found = !status && !request->fresh && !request->text && find_choice(tools, &q.key, out) &&
                  find_images(tools, request, out);
+    if (!status && !found && *q.by && !wl_tools_jit(tools)) { /* then what `compile` made will do */
+        wl_request own = *request;
+        own.device = NULL;
+        wl_buf_free(&q.arg);
+        wl_made_free(out);
+        return wl_kernel_get(tools, &own, out);
+    }
     if (!status)
-        status = found ? check_record(request, &out->launch) : make(tools, request, &q, out);
+        status = found ? check_record(request, &q, &out->launch) : make(tools, request, &q, out);
     wl_buf_free(&q.arg);
     if (status) wl_made_free(out);
     return status;

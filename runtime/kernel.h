@@ -8,12 +8,15 @@
 
 /* ---- without a device ---- */
 
+/* Who chooses for a problem: a record of what was measured on this device for it (tuned.h), else the
+   generator: a table of choices, which is nobody's device's, or the spec's preferences. */
 typedef struct {
-    const char *name;          /* a candidate's name, or NULL: the preferred one for … */
+    const char *name;          /* a candidate's name, or NULL: the one chosen for … */
     const wl_problem *problem; /* … this; with a name, what it must fit (may be NULL) */
     const char *file, *text;   /* a hand-edited source (and its path for messages) in place of the
                                   emitted one; its entry's name is then the candidate. NULL: none */
     const char *arch;          /* the device's arch; NULL: no device, what the record says */
+    const wl_device *device;   /* whose tuned records count; NULL: none */
     bool fresh;                /* compile even when the cache has it */
     bool ptx;                  /* images are PTX with the source's lines, for the simulator */
 } wl_request;

@@ -17,7 +17,7 @@ static int calls;
 static char error[256];
 
 static const char *const record =
-    "choice %s\nby prefer fake\nscratch 8\nset tile_m 128\nset section_mb 32\nkernel %s\n"
+    "choice %.*s\nby prefer fake\nscratch 8\nset tile_m 128\nset section_mb %s\nkernel %.*s\n"
     "params fwd\nthreads 384\nshared 200000\nmap q 64 64\nmap k 64 128\nmap v 64 128\nmap o 64 "
     "16\n";
 
@@ -60,7 +60,9 @@ wl_status wl_gen_call(wl_gen *gen, const char *verb, const char *arg, wl_buf *ou
     (void)gen;
     calls++;
     if (!strcmp(verb, "choose") || !strcmp(verb, "launch")) {
-        snprintf(text, sizeof text, record, name, name);
+        const char *given = strstr(name, " section_mb=");
+        int size = (int)strcspn(name, " ");
+        snprintf(text, sizeof text, record, size, name, given ? given + 12 : "32", size, name);
         add(out, env("FAKE_GEN_RECORD", text));
     } else if (!strcmp(verb, "header")) {
         add(out, *arg ? "// a header\n" : "one.cuh\ntwo.cuh\n");

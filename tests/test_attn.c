@@ -136,6 +136,7 @@ TEST(scale_fp16_no_lse_and_layout) {
     CHECK_INT(wl_explain(ctx, &a, text, sizeof text), WL_OK);
     CHECK_STR(text,
               "kernel  fwd_fake\nby      prefer fake\nfrom    memory\n"
+              "device  Fake GPU 0, 132 SMs\n"
               "problem variant=fwd head_dim=128 head_dim_v=128 dtype=fp16 mask=causal layout=bhsd "
               "batch=2 heads=6 kv_heads=2 seq_q=300 seq_k=500 scale=0.5\n"
               "launch  fwd_fake: 36 blocks of 384 threads, 200000 bytes of shared memory, "
@@ -498,6 +499,20 @@ TEST(records_that_cannot_be_launched) {
         CHECK_INT(wl_open(&ctx, NULL), WL_OK);
         CHECK_FAIL(wl_forward(ctx, &a), WL_ESPEC, rows[i].message);
     }
+    close_context();
+}
+
+TEST(explain_says_that_another_gpu_was_measured) {
+    open_context(NULL);
+    wl_forward_args a = usual();
+    char text[1024];
+    setenv("FAKE_GEN_RECORD",
+           "choice c\nby table t.yaml:3, measured on NVIDIA H200: 1 us\nset tile_m 64\nkernel c\n"
+           "params fwd\nthreads 128\nmap q 64 64\nmap k 64 64\nmap v 64 64\nmap o 64 64\n",
+           1);
+    CHECK_INT(wl_explain(ctx, &a, text, sizeof text), WL_OK);
+    CHECK(strstr(text, "by      table t.yaml:3, measured on NVIDIA H200: 1 us\n"));
+    CHECK(strstr(text, "device  Fake GPU 0, 132 SMs: not the one that was measured\n"));
     close_context();
 }
 

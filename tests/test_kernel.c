@@ -3,6 +3,7 @@
 #include "fakes.h"
 
 #include "kernel.h"
+#include "tuned.h"
 
 static const char good[] =
     "choice fwd_x\nby prefer fwd.yaml:3\narch sm_90a\naxis head_dim 128\naxis dtype bf16\n"
@@ -303,6 +304,95 @@ TEST(another_problem_shares_the_kernel_but_not_the_choice) {
     CHECK(!memcmp(&key, &made.key[0], sizeof key));
     wl_made_free(&made);
     CHECK_INT(get(tools, &(wl_request){.problem = &q, .fresh = true}), WL_ECOMPILE);
+    wl_tools_close(tools);
+}
+
+/* ---- tuned records ---- */
+
+static const wl_device here = {.name = "Fake GPU", .sms = 132, .memory = 99, .driver_version = 13000};
+
+/* Stores that fwd_best was measured to be the fastest for the problem on the device. */
+static void put_tuned(wl_tools *tools, const wl_problem *p, const wl_device *device) {
+    const wl_tuned_time times[] = {
+        {.name = "fwd_best", .section_mb = 16, .warm_us = 100, .rounds = 5, .rank = 3},
+        {.name = "fwd_guess", .section_mb = 48, .warm_us = 125, .rounds = 5}};
+    wl_tuned t = {.sms = device->sms, .memory = device->memory, .driver = device->driver_version};
+    wl_hash key;
+    strcpy(t.gpu, device->name), strcpy(t.nvrtc, "13.0-x"), strcpy(t.date, "2026-11-30");
+    for (int i = 0; i < 2; i++) wl_tuned_add_time(&t, &times[i]);
+    CHECK_INT(wl_tuned_key(tools, p, device, &key), WL_OK);
+    CHECK_INT(wl_tuned_write(wl_tools_cache(tools), &key, &t), WL_OK);
+    wl_tuned_free(&t);
+}
+
+TEST(what_was_measured_here_is_taken) {
+    fakes();
+    wl_problem p = problem(problem_text);
+    wl_device other = here, newer = here;
+    strcpy(other.name, "Other GPU"), newer.driver_version = 13010;
+    wl_request r = {.problem = &p, .device = &here};
+    wl_tools *tools = tools_now();
+    wl_launch l;
+    put_tuned(tools, &p, &here);
+    CHECK_INT(wl_kernel_choose(tools, &r, &l, NULL), WL_OK);
+    CHECK_STR(l.choice, "fwd_best");
+    CHECK_STR(l.by, "tuned here, 2026-11-30: 100.0 us; next fwd_guess section_mb=48, +25.0 %");
+    CHECK_INT(wl_launch_set(&l, "section_mb", 0), 16);
+    CHECK_INT(get(tools, &r), WL_OK);
+    CHECK_STR(made.layer, "jit");
+    CHECK_STR(made.launch.choice, "fwd_best");
+    wl_made_free(&made);
+    wl_tools_close(tools);
+
+    /* A second process: three small files, and nothing else. */
+    int before = calls();
+    setenv("WARPLOOM_GEN", "/nowhere", 1);
+    setenv("WARPLOOM_JIT", "off", 1);
+    tools = tools_now();
+    CHECK_INT(get(tools, &r), WL_OK);
+    CHECK_STR(made.layer, "cache");
+    CHECK_STR(made.launch.choice, "fwd_best");
+    CHECK_INT(wl_launch_set(&made.launch, "section_mb", 0), 16);
+    CHECK(!strncmp(made.launch.by, "tuned here, ", 12));
+    wl_made_free(&made);
+    CHECK_INT(calls(), before);
+    wl_tools_close(tools);
+
+    setenv("WARPLOOM_GEN", fake_path("libfake_gen.so"), 1);
+    unsetenv("WARPLOOM_JIT");
+    tools = tools_now();
+    const wl_device *devices[] = {NULL, &other, &newer}; /* none of theirs */
+    for (size_t i = 0; i < 3; i++) {
+        r.device = devices[i];
+        CHECK_INT(get(tools, &r), WL_OK);
+        CHECK_STR(made.launch.choice, "fwd_fake");
+        CHECK_STR(made.launch.by, "prefer fake");
+        wl_made_free(&made);
+    }
+    r = (wl_request){.problem = &p, .name = "fwd_mine", .device = &here};
+    CHECK_INT(get(tools, &r), WL_OK); /* the caller's own choice comes before all */
+    CHECK_STR(made.launch.by, "prefer fake");
+    wl_made_free(&made);
+    wl_tools_close(tools);
+}
+
+TEST(a_tuned_kernel_that_is_lost_gives_way_without_jit) {
+    fakes();
+    wl_problem p = problem(problem_text);
+    wl_tools *tools = tools_now();
+    CHECK_INT(get(tools, &(wl_request){.problem = &p}), WL_OK);
+    wl_made_free(&made);
+    put_tuned(tools, &p, &here);
+    wl_tools_close(tools);
+    setenv("WARPLOOM_JIT", "off", 1);
+    tools = tools_now();
+    CHECK_INT(get(tools, &(wl_request){.problem = &p, .device = &here}), WL_OK);
+    CHECK_STR(made.launch.choice, "fwd_fake");
+    wl_made_free(&made);
+    wl_launch l;
+    CHECK_INT(wl_kernel_choose(tools, &(wl_request){.problem = &p, .device = &here}, &l, NULL),
+              WL_ECOMPILE);
+    CHECK(strstr(message(), "no kernel for variant=fwd "));
     wl_tools_close(tools);
 }
 
