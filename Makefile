@@ -153,6 +153,8 @@ mutants: sim-tests
 	@$(BUILD)/sim_mutate $(patsubst generated/%.cu,%,$(wildcard generated/*.cu))
 fuzz: $(FUZZ)
 	@sh tests/fuzz/run.sh $(or $(T),60) $(BUILD)
+tuned: all
+	@$(PYTHON) tests/bench/tuned.py
 tables:
 	@$(PYTHON) tests/bench/tables.py
 size:
@@ -173,6 +175,6 @@ clean:
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 FORCE:
 .PHONY: all tests sim sim-tests setup demo check check-all check-gpu bench fuzz mutants tables \
-	size install clean FORCE
+	tuned size install clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

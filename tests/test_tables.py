@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # test_tables.py - what of the GPU tests and benches needs no GPU: cases, points, tables.
 # SPDX-License-Identifier: BSD-3-Clause
+import json
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -12,6 +14,7 @@ import bench  # noqa: E402
 import cases  # noqa: E402
 import points  # noqa: E402
 import tables  # noqa: E402
+import tuned  # noqa: E402
 
 ROW = {"name": "fwd_d128_bf16_none_m192n64", "tflops": 700.4, "noise": 0.012, "clock_mhz": 1500}
 DATA = {"gpu": "NVIDIA H200", "driver": "580.1", "cuda": "13.0", "torch": "2.11",
@@ -26,6 +29,77 @@ DATA = {"gpu": "NVIDIA H200", "driver": "580.1", "cuda": "13.0", "torch": "2.11"
              "seq_q=8192", "ours_us": 500.0, "peers": {"cudnn_us": 600.0, "fa3_us": 550.0}},
             {**ROW, "problem": "head_dim=80 dtype=fp16 mask=none layout=bshd batch=2 heads=16 "
              "kv_heads=4 seq_q=777 seq_k=999", "ours_us": 100.0, "peers": {"cudnn_us": 90.0}}]}
+
+
+WINNER = "fwd_d128_bf16_causal_m192n64_s7_w3_fused_opt_dyn_p32c160"
+TIMED = {"problem": "head_dim=128 dtype=bf16 mask=causal layout=bshd batch=4 heads=16 seq_q=4096",
+         "kernel": WINNER, "section_mb": 100, "time_us": 381.9, "cold_us": 390.0, "noise_pct": 0.2,
+         "runner_up": "fwd_d128_bf16_causal_m128n128_s4_w2_fused_opt_dyn_p40c232",
+         "lost_pct": 2.5, "prefer_ratio": 1.0, "timed": 30, "rejected": 0, "finished": "yes"}
+DOCTOR = [{"what": "gpu", "state": "ok", "detail": "0: NVIDIA H200, sm_90a, 132 SMs, 143771 MiB"},
+          {"what": "gpu", "state": "ok", "detail": "1: NVIDIA H100, sm_90a, 114 SMs, 81559 MiB"},
+          {"what": "nvrtc", "state": "missing", "detail": "/x: NVRTC 11.8 is too old"},
+          {"what": "nvrtc", "state": "ok", "detail": "/y/libnvrtc.so.13: NVRTC 13.0"},
+          {"what": "driver", "state": "ok", "detail": "CUDA 13.0"}]
+
+
+class Tuned(unittest.TestCase):
+    """What `tune --json` printed becomes a table that the generator reads, byte for byte the same
+    whatever the order was."""
+
+    def convert(self, folder, rows, table="h200.yaml"):
+        paths = [os.path.join(folder, name) for name in ("rows.json", "doctor.json", table)]
+        for path, data in zip(paths, (rows, DOCTOR)):
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(data, file)
+        done = subprocess.run(
+            [sys.executable, os.path.join(HERE, "bench/tuned.py"), "--from", paths[0], "--doctor",
+             paths[1], "--table", paths[2], "--date", "2026-11-30", "--commit", "abc"],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        with open(paths[2], encoding="utf-8") as file:
+            return done, file.read(), paths[2]
+
+    def test_rows_become_entries(self):
+        second = {**TIMED, "problem": TIMED["problem"].replace("4096", "8192"), "runner_up": "-"}
+        third = {**TIMED, "problem": TIMED["problem"].replace("4096", "512"), "finished": "no"}
+        with tempfile.TemporaryDirectory() as folder:
+            done, text, path = self.convert(folder, [second, third, TIMED])
+            self.assertEqual(done.returncode, 0, done.stdout)
+            self.assertIn("2 of 3 measured to the end; 2 entries", done.stdout)
+            words = "head_dim=128 dtype=bf16 mask=causal batch=4 heads=16 seq_q="
+            self.assertEqual(text.splitlines()[2:], [
+                "tuned: h200", "arch: sm_90a", "gpu: NVIDIA H200", "sms: 132", "driver: 13.0",
+                "nvrtc: 13.0", "date: 2026-11-30", "commit: abc", "entries:",
+                f"  - {{problem: {words}4096, use: {WINNER}, section_mb: 100, us: 381.90, "
+                f"runner_up: {{name: {TIMED['runner_up']}, us: 391.45}}}}",
+                f"  - {{problem: {words}8192, use: {WINNER}, section_mb: 100, us: 381.90}}"])
+            explained = subprocess.run(
+                [os.path.join(tuned.BUILD, "warploom"), "explain", "--spec", path,
+                 *TIMED["problem"].split()], stdout=subprocess.PIPE, text=True).stdout
+            self.assertIn(f"table {path}:12, measured on NVIDIA H200: 381.9 us; next "
+                          f"{TIMED['runner_up']}, 2.5 % slower", explained)
+            again = self.convert(folder, [TIMED])[1]  # replaced by itself, the other stays
+            self.assertEqual(again, text)
+            self.assertEqual(self.convert(folder, [TIMED, second], "other.yaml")[1].splitlines()[3:],
+                             text.splitlines()[3:])
+
+    def test_an_entry_that_no_spec_allows_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done, _, path = self.convert(folder, [{**TIMED, "section_mb": 7}])
+            self.assertEqual(done.returncode, 3)
+            self.assertIn(f"{path}:12:5: entry: dead: section_mb=7: fwd takes ", done.stdout)
+
+    def test_the_workload_has_no_bucket_twice(self):
+        with tempfile.TemporaryDirectory() as folder:
+            rows = [{**TIMED, "problem": p.problem, "kernel": "x"} for p in tuned.workload()]
+            done = self.convert(folder, rows)[0]
+            self.assertGreaterEqual(len(rows), 80)
+            self.assertNotIn("again", done.stdout)
+
+    def test_the_shipped_table_has_no_dead_entry(self):
+        done = subprocess.run([os.path.join(tuned.BUILD, "warploom"), "check"],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual(done.stdout, "built-in specs: ok\n")
 
 
 class Cases(unittest.TestCase):

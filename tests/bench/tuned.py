@@ -1,0 +1,144 @@
+"""tuned.py - `make tuned`: tunes a workload on this GPU and puts the choices in specs/tuned/.
+SPDX-License-Identifier: BSD-3-Clause
+
+tuned.py [--seconds S] [--table FILE]     S for each problem; what is tuned already takes no time
+tuned.py --from RESULTS.json --doctor DOCTOR.json [--table FILE]
+                                          from what `warploom tune --json` and `doctor --json` printed
+tuned.py --workload                       prints the problems, a line each, for `tune --workload`
+An entry of a problem that was measured anew is replaced, the others stay; they are sorted, and the
+file depends on nothing but what went in. BUILD names the build folder."""
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+from points import Point, parse, table
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.path.abspath(os.path.join(ROOT, os.environ.get("BUILD", "build")))
+FACTS = ("arch", "gpu", "sms", "driver", "nvrtc", "date", "commit")
+HEAD = """# {name}.yaml - the shipped choices: what was fastest when it was measured. Made by `make tuned`.
+# SPDX-License-Identifier: BSD-3-Clause
+"""
+
+
+def workload():
+    """The 36 points; other head sizes, grouped heads, and one sequence alone."""
+    points = list(table())
+    masks = ("none", "causal")
+    for d, dv, heads in ((80, 80, 24), (96, 96, 20), (160, 160, 12), (192, 128, 16)):
+        points += [Point(d, dv, "bf16", mask, 16384 // s, heads, heads, s, s)
+                   for mask in masks for s in (1024, 4096, 16384)]
+    for d in (64, 128):
+        points += [Point(d, d, "bf16", mask, 16384 // s, 32, 4, s, s)
+                   for mask in masks for s in (1024, 4096, 16384)]
+        points += [Point(d, d, "bf16", mask, 1, 16, 16, s, s)
+                   for mask in masks for s in (512, 1024, 2048, 4096, 8192)]
+    return list(dict.fromkeys(points))
+
+
+def words(problem):
+    """A problem without its layout, which changes no choice."""
+    return re.sub(r" ?\blayout=\w+", "", problem).strip()
+
+
+def order(problem):
+    p = parse(problem)
+    return (p.d, p.dv, p.mask != "none", p.heads // p.kv_heads, p.sq, p.sk, p.batch, p.heads,
+            p.dtype)
+
+
+def facts(doctor):
+    """Of the machine, from the rows of `doctor --json`."""
+    rows = {}
+    for row in doctor:
+        if row["state"] == "ok":
+            rows.setdefault(row["what"], row["detail"])
+    gpu = re.search(r"(?:\d+: )?(.+?), (sm_\w+), .*?(\d+) SMs", rows["gpu"])
+    return {"arch": gpu[2], "gpu": gpu[1], "sms": gpu[3],
+            "driver": rows["driver"].replace("CUDA ", ""),
+            "nvrtc": re.search(r"NVRTC ([\d.]+)", rows["nvrtc"])[1]}
+
+
+def entry(row):
+    """A line of the table of a row of `tune --json`."""
+    us, second = row["time_us"], row["runner_up"]
+    line = (f"  - {{problem: {words(row['problem'])}, use: {row['kernel']}, "
+            f"section_mb: {row['section_mb']}, us: {us:.2f}")
+    if second != "-":
+        line += f", runner_up: {{name: {second}, us: {us * (1 + row['lost_pct'] / 100):.2f}}}"
+    return line + "}"
+
+
+def read(path):
+    """{problem: line} of a table that is there."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        return {}
+    found = {}
+    for line in lines:
+        problem = re.match(r"  - \{problem: ([^,]+),", line)
+        if problem:
+            found[problem[1]] = line
+    return found
+
+
+def write(path, about, entries):
+    name = os.path.basename(path)[:-5]
+    lines = [f"tuned: {name}"] + [f"{key}: {about[key]}" for key in FACTS]
+    lines += ["entries:"] + [entries[p] for p in sorted(entries, key=order)]
+    if not entries:
+        lines[-1] += " []"
+    text = HEAD.format(name=name) + "\n".join(lines) + "\n"
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def ask(*args):
+    """What the command prints as JSON; its progress and complaints go to the terminal."""
+    done = subprocess.run([os.path.join(BUILD, "warploom"), *args, "--json"], text=True,
+                          stdout=subprocess.PIPE)
+    return json.loads(done.stdout or "[]")
+
+
+def measured(options):
+    path = os.path.join(BUILD, "tuned.txt")
+    problems = workload()
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("".join(p.problem + "\n" for p in problems))
+    return ask("tune", "--workload", path, "--seconds", str(options.seconds * len(problems)))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--from", dest="results")
+    parser.add_argument("--doctor")
+    parser.add_argument("--table", default=os.path.join(ROOT, "specs/tuned/h200.yaml"))
+    parser.add_argument("--seconds", type=int, default=30)
+    parser.add_argument("--date", default=time.strftime("%Y-%m-%d", time.gmtime()))
+    parser.add_argument("--commit")
+    parser.add_argument("--workload", action="store_true")
+    options = parser.parse_args()
+    if options.workload:
+        return print("\n".join(p.problem for p in workload()))
+    rows = json.load(open(options.results)) if options.results else measured(options)
+    about = facts(json.load(open(options.doctor)) if options.doctor else ask("doctor"))
+    commit = options.commit or subprocess.run(
+        ["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], text=True, stdout=subprocess.PIPE
+    ).stdout.strip() or "unknown"
+    about.update(date=options.date, commit=commit)
+    entries = read(options.table)
+    whole = [row for row in rows if row["finished"] == "yes"]
+    entries.update((words(row["problem"]), entry(row)) for row in whole)
+    write(options.table, about, entries)
+    print(f"{options.table}: {len(whole)} of {len(rows)} measured to the end; {len(entries)} entries")
+    return subprocess.run([os.path.join(BUILD, "warploom"), "check", options.table]).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
