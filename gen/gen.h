@@ -17,6 +17,7 @@ WARPLOOM_API wl_status wl_gen_spec(wl_gen *gen, const char *path, const char *te
      list PROBLEM       the candidates' names, best guess first, a line each
      choose PROBLEM     the launch record of the candidate that a table of choices has for it, or
                         for the problem nearest to it, else of the preferred one
+     prefer PROBLEM     the same, whatever tables say
      launch NAME [NUMBER=VALUE…]    the launch record of that candidate with these launch numbers
      source NAME        the CUDA text
      linemap NAME       for each line of the source: `FILE:LINE` it comes from

@@ -70,10 +70,15 @@ end
 
 local function is_problem(text) return text:find("=", 1, true) or text == "" end
 
-local function choose(text)
-    local names, choice = candidate.list(specs, text)
+local function choose(text, from)
+    local names, choice = candidate.list(from or specs, text)
     local spec, c, p = candidate.find(specs, names[1])
     return spec, c, p, choice
+end
+
+-- The specs without the tables of measured choices.
+local function untuned()
+    return setmetatable({pick = function() end}, {__index = specs})
 end
 
 local function columns(rows)
@@ -137,6 +142,7 @@ end
 local verbs = {
     list = function(arg) return lines((candidate.list(specs, arg))) end,
     choose = function(arg) return candidate.record(choose(arg)) end,
+    prefer = function(arg) return candidate.record(choose(arg, untuned())) end,
     launch = function(arg) return candidate.record(named(arg)) end,
     source = function(arg) return render(arg).text end,
     linemap = function(arg) return lines(render(arg).map) end,

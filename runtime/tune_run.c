@@ -276,29 +276,46 @@ static wl_status list(job *j) {
     return status;
 }
 
-/* Adds a launch number unless it makes the same launches as one before. */
-static void add_section(job *j, int64_t mb) {
+/* The launch number of ours that makes the same launches, else the one given. */
+static int64_t alike(const job *j, int64_t mb) {
+    int64_t heads = wl_context_section(&j->problem, mb);
     for (int i = 0; i < j->n_sections; i++)
-        if (wl_context_section(&j->problem, j->section_mb[i]) ==
-            wl_context_section(&j->problem, mb))
-            return;
-    if (j->n_sections < MAX_SECTIONS) j->section_mb[j->n_sections++] = mb;
+        if (wl_context_section(&j->problem, j->section_mb[i]) == heads) return j->section_mb[i];
+    return mb;
 }
 
-/* The first guess's launch number, then the others; sections matter to causal masks alone. */
+static void add_section(job *j, int64_t mb) {
+    bool known = false;
+    for (int i = 0; i < j->n_sections; i++) known |= j->section_mb[i] == alike(j, mb);
+    if (!known && j->n_sections < MAX_SECTIONS) j->section_mb[j->n_sections++] = mb;
+}
+
+/* The generator's launch record for the problem. */
+static wl_status ask_record(const job *j, const char *verb, const char *words, wl_launch *out) {
+    wl_buf text = {0};
+    wl_status status = wl_tools_ask(j->run->tools, verb, words, &text);
+    if (!status) status = wl_launch_parse(text.data, out);
+    wl_buf_free(&text);
+    return status;
+}
+
+/* The launch number that is chosen untuned, then the others; they matter to causal masks alone. */
 static wl_status sections(job *j) {
-    wl_buf words = {0}, record = {0}, numbers = {0};
+    wl_buf words = {0}, numbers = {0};
     wl_launch *launch = wl_alloc(sizeof *launch);
     bool causal = !strcmp(j->problem.word[WL_P_mask].name, "causal");
     wl_problem_print(&j->problem, &words);
-    wl_status status = wl_tools_ask(j->run->tools, "choose", words.data, &record);
-    if (!status) status = wl_launch_parse(record.data, launch);
-    if (!status) status = wl_tools_ask(j->run->tools, "numbers", words.data, &numbers);
+    wl_status status = ask_record(j, "choose", words.data, launch);
     add_section(j, wl_launch_set(launch, "section_mb", 32));
-    const char *at = status || !causal ? NULL : strstr(numbers.data, "section_mb ");
-    char *end = at ? numbers.data + (at - numbers.data) + 10 : NULL;
-    while (end && *end == ' ') add_section(j, strtoll(end, &end, 10));
-    wl_buf_free(&words), wl_buf_free(&record), wl_buf_free(&numbers);
+    if (!status) status = ask_record(j, "prefer", words.data, launch);
+    memcpy(j->record.guess, launch->choice, sizeof j->record.guess);
+    int64_t guess_mb = wl_launch_set(launch, "section_mb", 32);
+    if (!status) status = wl_tools_ask(j->run->tools, "numbers", words.data, &numbers);
+    char *at = status || !causal ? NULL : strstr(numbers.data, "section_mb ");
+    if (at) at += strcspn(at, " ");
+    while (at && *at == ' ') add_section(j, strtoll(at, &at, 10));
+    j->record.guess_mb = alike(j, guess_mb);
+    wl_buf_free(&words), wl_buf_free(&numbers);
     free(launch);
     return status;
 }
@@ -342,6 +359,7 @@ static bool is_tuned(job *j) {
     if (!wl_tuned_read(wl_tools_cache(j->run->tools), &j->key, &old)) return false;
     bool good = old.finished && !wl_tuned_stale(&old, j->ctx->device.driver_version, j->nvrtc);
     if (good && !j->run->options->all) {
+        wl_tuned_free(&j->record);
         j->record = old;
         news->stage = "done";
         return true;

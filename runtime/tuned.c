@@ -101,6 +101,8 @@ static bool read_line(const char *line, wl_tuned *out) {
     if ((at = behind(line, "date"))) return read_text(at, out->date, sizeof out->date);
     if (sscanf(line, "choice %127s section_mb %" SCNd64 "%n", out->name, &out->section_mb, &n) == 2)
         return !line[n];
+    if (sscanf(line, "guess %127s section_mb %" SCNd64 "%n", out->guess, &out->guess_mb, &n) == 2)
+        return !line[n];
     if (sscanf(line, "sms %d%n", &out->sms, &n) == 1) return !line[n];
     if (sscanf(line, "memory %" SCNu64 "%n", &out->memory, &n) == 1) return !line[n];
     if (sscanf(line, "driver %d%n", &out->driver, &n) == 1) return !line[n];
@@ -127,6 +129,7 @@ static void print(const wl_tuned *t, wl_buf *out) {
                   "\ndriver %d\nnvrtc %s\ndate %s\nfinished %d\n",
                   t->name, t->section_mb, t->gpu, t->sms, t->memory, t->driver, t->nvrtc, t->date,
                   t->finished);
+    if (*t->guess) wl_buf_printf(out, "guess %s section_mb %" PRId64 "\n", t->guess, t->guess_mb);
     for (int i = 0; i < t->n_times; i++) {
         const wl_tuned_time *x = &t->time[i];
         wl_buf_printf(out,
@@ -182,7 +185,7 @@ const wl_tuned_time *wl_tuned_winner(const wl_tuned *tuned) {
 
 const wl_tuned_time *wl_tuned_guess(const wl_tuned *tuned) {
     for (int i = 0; i < tuned->n_times; i++)
-        if (!tuned->time[i].rank) return &tuned->time[i];
+        if (same(&tuned->time[i], tuned->guess, tuned->guess_mb)) return &tuned->time[i];
     return NULL;
 }
 

@@ -10,6 +10,7 @@
      choice NAME section_mb N       the winner
      gpu NAME / sms N / memory BYTES          facts of the device, which are in the key too
      driver N / nvrtc IDENTITY / date UTC     of the measurement; another driver or NVRTC: stale
+     guess NAME section_mb N        what the spec's preferences say, whatever tables do
      finished 0|1                   0: interrupted, or the time was up: the best so far
      time NAME section_mb N warm_us X cold_us Y noise Z rounds R rank K     best first
      reject NAME WHY… */
@@ -18,7 +19,7 @@ typedef struct {
     int64_t section_mb;
     double warm_us, cold_us; /* medians; the L2 cache holds what the launch before left, or nothing */
     double noise;            /* of warm_us: its relative deviation from sample to sample */
-    int rounds, rank;        /* samples; place in the list of candidates, the first guess is 0 */
+    int rounds, rank;        /* samples; place in the list of candidates, the first is 0 */
 } wl_tuned_time;
 
 typedef struct {
@@ -28,6 +29,8 @@ typedef struct {
 typedef struct {
     char name[128]; /* the winner */
     int64_t section_mb;
+    char guess[128];
+    int64_t guess_mb;
     char gpu[128], nvrtc[64], date[32];
     int sms, driver; /* driver as 12040 for 12.4; nvrtc "-" when none was there */
     uint64_t memory;
@@ -47,7 +50,7 @@ bool wl_tuned_read(wl_cache *cache, const wl_hash *key, wl_tuned *out);
 /* NULL, or why the record is not to be used here: made with another driver or NVRTC. A text of this
    thread's, valid until the next call. nvrtc NULL or "-": not compared. */
 const char *wl_tuned_stale(const wl_tuned *tuned, int driver, const char *nvrtc);
-/* The time of the winner, of the first guess (rank 0), of the best that is not the winner; NULL. */
+/* The time of the winner, of the guess, of the best that is not the winner; NULL. */
 const wl_tuned_time *wl_tuned_winner(const wl_tuned *tuned);
 const wl_tuned_time *wl_tuned_guess(const wl_tuned *tuned);
 const wl_tuned_time *wl_tuned_runner_up(const wl_tuned *tuned);

@@ -191,6 +191,9 @@ TEST(small_verbs) {
     wl_gen *gen = toy(NULL);
     CHECK_STR(ask(gen, "generated", ""), "toy_d32_none_m64n64_s2_opt\n");
     CHECK_STR(ask(gen, "check", ""), "");
+    char *chosen = wl_copy(ask(gen, "choose", TOY "head_dim=32 mask=none seq_q=9"));
+    CHECK_STR(ask(gen, "prefer", TOY "head_dim=32 mask=none seq_q=9"), chosen);
+    free(chosen);
     CHECK_STR(ask(gen, "numbers", TOY "head_dim=32 mask=none seq_q=9"),
               "section_mb 72 16\n");
     CHECK_STR(ask(gen, "header", ""), "one.cuh\ntwo.cuh\n");

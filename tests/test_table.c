@@ -40,6 +40,7 @@ TEST(the_nearest_entry_answers) {
     CHECK_STR(by(gen, ASK(BIG)),
               "by table specs/tuned/toy.yaml:10, measured on NVIDIA H200: 100.5 us");
     CHECK_STR(line(gen, "choose", ASK(BIG), ""), "choice " B);
+    CHECK_STR(line(gen, "prefer", ASK(BIG), ""), "choice toy_d32_none_m64n64_s4_exact");
     CHECK_STR(line(gen, "list", ASK(BIG), ""), B); /* and the others behind it, once each */
     CHECK(strstr(ask(gen, "list", ASK(BIG)), "\n" A));
     CHECK(!strstr(ask(gen, "list", ASK(BIG)), "\n" B "\n"));
