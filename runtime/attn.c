@@ -58,6 +58,14 @@ static int64_t section(int64_t kv_pairs, int64_t group, int64_t head_bytes, int6
     return group * ceil_div(kv_pairs, ceil_div(kv_pairs, fit));
 }
 
+int64_t wl_context_section(const wl_problem *problem, int64_t section_mb) {
+    const wl_value *w = problem->word;
+    int64_t kv_heads = w[WL_P_kv_heads].number, kv_pairs = w[WL_P_batch].number * kv_heads;
+    int64_t dims = w[WL_P_head_dim].number + w[WL_P_head_dim_v].number;
+    return section(kv_pairs, w[WL_P_heads].number / kv_heads, 2 * w[WL_P_seq_k].number * dims,
+                   section_mb << 20);
+}
+
 static void fill_fwd(const wl_call *c, const entry *e, params *out, int64_t *items) {
     const int64_t *q = c->view[WL_Q].view.shape, *k = c->view[WL_K].view.shape;
     int64_t group = q[2] / k[2], pairs = q[0] * q[2], row_tiles = ceil_div(q[1], e->tile_m);
@@ -358,6 +366,24 @@ wl_status wl_scratch(wl_context *ctx, const wl_forward_args *args, size_t *bytes
     size_t none;
     if (bytes) *bytes = 0;
     return anew(ctx, args, false, bytes ? bytes : &none);
+}
+
+wl_status wl_context_use_section(wl_context *ctx, const wl_forward_args *args, int64_t section_mb) {
+    wl_call c;
+    entry *e;
+    CUcontext old;
+    wl_status status = begin(ctx, args, &c, &old);
+    if (!status) status = find_or_make(ctx, &c, &e);
+    if (!status && e->section_bytes != section_mb << 20) {
+        entry *other = wl_alloc(sizeof *other);
+        *other = *e;
+        other->section_bytes = section_mb << 20;
+        pthread_mutex_lock(&ctx->lock);
+        add(ctx, other);
+        atomic_fetch_add(&ctx->generation, 1);
+        pthread_mutex_unlock(&ctx->lock);
+    }
+    return end(ctx, old, status);
 }
 
 wl_status wl_context_use_source(wl_context *ctx, const wl_forward_args *args, const char *file,
