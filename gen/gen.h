@@ -11,7 +11,8 @@ typedef struct wl_gen wl_gen;
 
 /* A new generator with the built-in specs, templates and device headers. */
 WARPLOOM_API wl_status wl_gen_open(wl_gen **out);
-/* Adds a user's spec, or table of choices (tuned.lua). ESPEC: the message holds every error of the file, a line each, in order. */
+/* Adds a user's spec, or table of choices (tuned.lua). ESPEC: the message holds every error of the
+   file, a line each, in order. */
 WARPLOOM_API wl_status wl_gen_spec(wl_gen *gen, const char *path, const char *text, size_t size);
 /* One question, one text. Verbs (arg):
      list PROBLEM       the candidates' names, best guess first, a line each

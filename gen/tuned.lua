@@ -160,6 +160,13 @@ local function says(e, t, far, exact)
         number and " section_mb=" .. number or "", 100 * (second.us / e.us - 1))
 end
 
+local function same(a, b)
+    for _, word in ipairs {"batch", "heads", "kv_heads", "seq_q", "seq_k", "dtype"} do
+        if a[word] ~= b[word] then return false end
+    end
+    return true
+end
+
 -- {c, numbers, by} of the nearest entry that the spec allows, or nil; of equally near ones the same
 -- dtype's first, then the table's that was read last, then the table's first. A user's own spec is
 -- served by the user's tables alone.
@@ -174,11 +181,8 @@ function M.pick(tables, spec, values)
             if far and far <= most and (not least or far + far_type < least) then
                 local c = legal(spec, e, values)
                 if c then
-                    local exact = true
-                    for _, word in ipairs {"batch", "heads", "kv_heads", "seq_q", "seq_k", "dtype"} do
-                        exact = exact and e.values[word] == values[word]
-                    end
                     least = far + far_type
+                    local exact = same(e.values, values)
                     best = {c = c, numbers = e.numbers, by = says(e, t, far, exact)}
                 end
             end

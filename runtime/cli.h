@@ -68,6 +68,8 @@ wl_status cli_number(const cli_args *args, cli_option option, uint64_t *out);
 /* The driver of *device, else of --device, else of WARPLOOM_DEVICE, else the GPU's, else the
    simulator's, which stderr tells; *device becomes what it is. */
 wl_status cli_driver(const cli_args *args, const char **device, const wl_driver **out);
+/* This machine's first device, whose tuned records count; false when there is none. */
+bool cli_here(wl_device *out);
 /* Tools with the specs of the command line. */
 wl_status cli_tools(const cli_args *args, wl_tools **out);
 /* A candidate's name, or a problem made of `n` words. A name stays in *name, else it is NULL. */

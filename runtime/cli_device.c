@@ -26,6 +26,13 @@ static wl_status open_any(const char **device, const wl_driver **out) {
     return status;
 }
 
+bool cli_here(wl_device *out) {
+    const wl_driver *driver;
+    bool found = !wl_driver_get(NULL, &driver) && !wl_driver_device(driver, 0, out);
+    clear_message();
+    return found;
+}
+
 wl_status cli_driver(const cli_args *args, const char **device, const wl_driver **out) {
     const char *given = args->value[OPTION_DEVICE], *wanted = getenv("WARPLOOM_DEVICE");
     wl_status status;

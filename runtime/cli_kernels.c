@@ -120,10 +120,12 @@ wl_status cli_check(const cli_args *args) {
 /* The launch record of a name or problem, and so the symbols of its kernels. */
 static wl_status choose(wl_tools *tools, char **words, int n, wl_launch *out) {
     wl_problem problem;
+    wl_device device;
     const char *name;
     wl_status status = cli_subject(words, n, &name, &problem);
     if (status) return status;
     wl_request request = {.name = name, .problem = name ? NULL : &problem};
+    if (!name && cli_here(&device)) request.device = &device;
     return wl_kernel_choose(tools, &request, out, NULL);
 }
 
@@ -221,10 +223,12 @@ static wl_status compile_source(wl_tools *tools, const cli_args *args, bool ptx,
 static wl_status compile_subject(wl_tools *tools, char **words, int n, const char *cubin, bool ptx,
                                  cli_rows *rows) {
     wl_problem problem;
+    wl_device device;
     wl_request request = {.problem = &problem, .fresh = true, .ptx = ptx};
     wl_made *made = wl_alloc(sizeof *made);
     wl_status status = cli_subject(words, n, &request.name, &problem);
     if (request.name) request.problem = NULL;
+    else if (!status && cli_here(&device)) request.device = &device;
     if (!status) status = wl_kernel_get(tools, &request, made);
     const char *trouble = wl_cache_reason(wl_tools_cache(tools));
     char *told = wl_format("cache: %s", trouble);
@@ -294,18 +298,42 @@ static void explain_cells(cli_rows *rows, char *line) {
     cli_cell(rows, "%s", gap ? gap + strspn(gap, " ") : what);
 }
 
+/* A problem's record may have been made when another choice was in force, and the generator knows
+   nothing of tuned ones: it is asked about the problem, or of a tuned one about the kernel. */
+static wl_status explain_problem(wl_tools *tools, const wl_problem *problem, wl_buf *out) {
+    static const char by_name[] = "chosen by\n  name given\n";
+    wl_device device;
+    wl_launch *launch = wl_alloc(sizeof *launch);
+    wl_buf subject = {0};
+    wl_request request = {.problem = problem};
+    wl_status status = WL_OK;
+    if (cli_here(&device)) request.device = &device;
+    if (request.device) status = wl_kernel_choose(tools, &request, launch, NULL);
+    bool tuned = !status && !strncmp(launch->by, "tuned here", 10);
+    wl_problem_print(problem, &subject);
+    if (!status)
+        status = wl_tools_ask(tools, "explain", tuned ? launch->choice : subject.data, out);
+    if (!status && tuned) {
+        out->size -= strlen(by_name);
+        wl_buf_printf(out, "chosen by\n  %s\n", launch->by);
+    }
+    wl_buf_free(&subject);
+    free(launch);
+    return status;
+}
+
 wl_status cli_explain(const cli_args *args) {
     static const char *const column[] = {"section", "what", "meaning", NULL};
     cli_rows rows = {.column = column};
     wl_tools *tools = NULL;
     const char *name;
     wl_problem problem;
-    wl_buf text = {0}, subject = {0};
+    wl_buf text = {0};
     wl_status status = cli_subject(args->operand, args->n_operands, &name, &problem);
     if (!status) status = cli_tools(args, &tools);
-    if (!status && name) wl_buf_text(&subject, name);
-    else if (!status) wl_problem_print(&problem, &subject);
-    if (!status) status = wl_tools_ask(tools, "explain", subject.data, &text);
+    if (!status)
+        status = name ? wl_tools_ask(tools, "explain", name, &text)
+                      : explain_problem(tools, &problem, &text);
     char *shown = status ? NULL : cli_escape(text.data);
     if (!status && !args->value[OPTION_JSON]) fputs(shown, stdout);
     cli_printed();
@@ -316,6 +344,6 @@ wl_status cli_explain(const cli_args *args) {
         cli_rows_free(&rows);
     }
     wl_tools_close(tools);
-    wl_buf_free(&text), wl_buf_free(&subject);
+    wl_buf_free(&text);
     return status;
 }

@@ -20,8 +20,8 @@ typedef struct wl_node {
     struct wl_node *next;
 } wl_node;
 
-/* What was made of a call's arguments, the caller's own struct (freed by wl_close). Whoever finds it
-   busy does without it. */
+/* What was made of a call's arguments, the caller's own struct (freed by wl_close). Whoever finds
+   it busy does without it. */
 typedef struct {
     atomic_flag busy;
     void *made;

@@ -8,8 +8,8 @@
 
 /* ---- without a device ---- */
 
-/* Who chooses for a problem: a record of what was measured on this device for it (tuned.h), else the
-   generator: a table of choices, which is nobody's device's, or the spec's preferences. */
+/* Who chooses for a problem: a record of what was measured on this device for it (tuned.h), else
+   the generator, which knows no device: a table of choices, or the spec's preferences. */
 typedef struct {
     const char *name;          /* a candidate's name, or NULL: the one chosen for … */
     const wl_problem *problem; /* … this; with a name, what it must fit (may be NULL) */

@@ -309,7 +309,8 @@ TEST(another_problem_shares_the_kernel_but_not_the_choice) {
 
 /* ---- tuned records ---- */
 
-static const wl_device here = {.name = "Fake GPU", .sms = 132, .memory = 99, .driver_version = 13000};
+static const wl_device here = {
+    .name = "Fake GPU", .sms = 132, .memory = 99, .driver_version = 13000};
 
 /* Stores that fwd_best was measured to be the fastest for the problem on the device. */
 static void put_tuned(wl_tools *tools, const wl_problem *p, const wl_device *device) {

@@ -150,7 +150,8 @@ TEST(dead_entries_are_named) {
         {ENTRY(BIG, "toy_d64_none_m128n64_s2_exact", ""),
          "toy_d64_none_m128n64_s2_exact is for head_dim=64, the problem has 32"},
         {ENTRY(BIG, A, ", section_mb: 5"), "section_mb=5: toy takes 72, 16"},
-        {"  - {problem: variant=toys head_dim=32 dtype=bf16 mask=none seq_q=1, use: " A ", us: 1}\n",
+        {"  - {problem: variant=toys head_dim=32 dtype=bf16 mask=none seq_q=1, use: " A
+         ", us: 1}\n",
          "there is no such variant"},
         {ENTRY(BIG, "toy_d32_none_m128n64_s4_opt_x", ""),
          "toy_d32_none_m128n64_s4_opt_x: 'x' is more than a name has"},

@@ -80,8 +80,8 @@ class Tuned(unittest.TestCase):
                           f"{TIMED['runner_up']}, 2.5 % slower", explained)
             again = self.convert(folder, [TIMED])[1]  # replaced by itself, the other stays
             self.assertEqual(again, text)
-            self.assertEqual(self.convert(folder, [TIMED, second], "other.yaml")[1].splitlines()[3:],
-                             text.splitlines()[3:])
+            other = self.convert(folder, [TIMED, second], "other.yaml")[1]
+            self.assertEqual(other.splitlines()[3:], text.splitlines()[3:])
 
     def test_an_entry_that_no_spec_allows_is_named(self):
         with tempfile.TemporaryDirectory() as folder:

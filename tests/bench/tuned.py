@@ -3,7 +3,7 @@ SPDX-License-Identifier: BSD-3-Clause
 
 tuned.py [--seconds S] [--table FILE]     S for each problem; what is tuned already takes no time
 tuned.py --from RESULTS.json --doctor DOCTOR.json [--table FILE]
-                                          from what `warploom tune --json` and `doctor --json` printed
+                                          from what `tune --json` and `doctor --json` printed
 tuned.py --workload                       prints the problems, a line each, for `tune --workload`
 An entry of a problem that was measured anew is replaced, the others stay; they are sorted, and the
 file depends on nothing but what went in. BUILD names the build folder."""
@@ -20,7 +20,7 @@ from points import Point, parse, table
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.path.abspath(os.path.join(ROOT, os.environ.get("BUILD", "build")))
 FACTS = ("arch", "gpu", "sms", "driver", "nvrtc", "date", "commit")
-HEAD = """# {name}.yaml - the shipped choices: what was fastest when it was measured. Made by `make tuned`.
+HEAD = """# {name}.yaml - the shipped choices: what was fastest when measured. Made by `make tuned`.
 # SPDX-License-Identifier: BSD-3-Clause
 """
 
@@ -136,7 +136,8 @@ def main():
     whole = [row for row in rows if row["finished"] == "yes"]
     entries.update((words(row["problem"]), entry(row)) for row in whole)
     write(options.table, about, entries)
-    print(f"{options.table}: {len(whole)} of {len(rows)} measured to the end; {len(entries)} entries")
+    print(f"{options.table}: {len(whole)} of {len(rows)} measured to the end; "
+          f"{len(entries)} entries")
     return subprocess.run([os.path.join(BUILD, "warploom"), "check", options.table]).returncode
 
 
