@@ -105,7 +105,11 @@ static void open_warp(block *b, uint32_t number) {
     w->seen = table(slots, sizeof *w->seen);
     w->writing = table(slots, sizeof *w->writing);
     w->reading = table(slots, sizeof *w->reading);
-    if (r->options.check) w->defined = table(slots, sizeof *w->defined);
+    if (r->options.check) {
+        w->defined = table(slots, sizeof *w->defined);
+        for (int k = 0; k < r->program->n_slots; k++)
+            w->defined[k] = r->program->unsure[k] ? 0 : ALL_LANES;
+    }
     w->registers = launch_registers(r->program, threads);
     fill_specials(w);
 }

@@ -169,14 +169,14 @@ static void track_others(warp *w, const sim_insn *i, uint32_t mask) {
 /* ---- the run ---- */
 
 static uint32_t guarded(warp *w, const sim_insn *i, uint32_t mask) {
-    if (w->defined) need_defined(w, i, i->guard, mask, "the guard");
+    if (i->unsure && w->defined) need_defined(w, i, i->guard, mask, "the guard");
     uint32_t set = lanes_of(slot_of(w, i->guard));
     return mask & (i->negated ? ~set : set);
 }
 
 static step perform(warp *w, const sim_insn *i, uint32_t mask) {
     if (i->op == SIM_OP_BRA) return branch(w, i, mask);
-    if (w->defined) track_others(w, i, mask);
+    if (i->unsure && w->defined) track_others(w, i, mask);
     warp_op *const *tables[] = {memory_ops, sync_ops, lane_ops, wgmma_ops, async_ops};
     for (size_t k = 0; k < sizeof tables / sizeof *tables; k++)
         if (tables[k][i->op]) return tables[k][i->op](w, i, mask);
@@ -188,7 +188,7 @@ static void run_plain(warp *w, const sim_insn *i, uint32_t mask, plain_op *op) {
     uint32_t *slot[8];
     for (int k = 0; k < i->operands; k++) slot[k] = slot_of(w, i->operand[k]);
     op(slot, mask, i);
-    if (w->defined) track_plain(w, i, mask);
+    if (i->unsure && w->defined) track_plain(w, i, mask);
 }
 
 void warp_run(warp *w, int at, uint32_t quantum) {
@@ -208,8 +208,8 @@ void warp_run(warp *w, int at, uint32_t quantum) {
         }
         if (r->options.executed)
             __atomic_store_n(&r->options.executed[g->pc], 1, __ATOMIC_RELAXED);
-        m->thread_steps += (uint32_t)__builtin_popcount(mask);
-        if (i->touches_wgmma && r->options.check) wgmma_check_registers(w, i);
+        m->thread_steps += mask == ALL_LANES ? SIM_LANES : (uint32_t)__builtin_popcount(mask);
+        if (i->touches_wgmma && r->options.check) wgmma_check_registers(w, i, mask);
         plain_op *plain = r->plain[i->op];
         if (plain) {
             run_plain(w, i, mask, plain);

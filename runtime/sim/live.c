@@ -9,6 +9,7 @@
 #define MOST_WORK (1u << 28)  /* words looked at */
 #define MOST_SLOTS 32768
 #define MOST_NAMED 144 /* registers that one instruction names */
+#define MOST_PASSES 64 /* over what comes from registers without a value; then all may */
 #define NEVER UINT32_MAX
 
 /* Time runs in half steps: instruction i reads at 2 i and writes at 2 i + 1, so that a result may
@@ -22,6 +23,7 @@ typedef struct {
     uint32_t next_first, next_last; /* 1-based chains of those that begin, end at a moment */
     int32_t slot;
     bool pinned;
+    bool unsure; /* may be read before it is written, or may come from such a register */
 } life;
 
 typedef struct {
@@ -38,10 +40,10 @@ typedef struct {
 } liveness;
 
 /* The registers that an instruction writes, or reads. A guarded write keeps the old value in some
-   lanes, so it reads too; a wgmma may add to its result. */
+   lanes, so it reads too. Whether a wgmma adds to what has a value is seen when it does. */
 static uint32_t named(const sim_insn *insn, bool written, int32_t *out) {
     uint32_t n = 0;
-    bool keeps = insn->guard != SIM_NONE || insn->op == SIM_OP_WGMMA;
+    bool keeps = insn->guard != SIM_NONE;
     if (!written && insn->guard != SIM_NONE) out[n++] = insn->guard;
     for (uint32_t i = 0; i < insn->operands; i++)
         if ((written ? i < insn->results : keeps || i >= insn->results) && insn->operand[i] >= 0)
@@ -186,15 +188,41 @@ static void find_lives(liveness *v) {
     free(reg_of);
 }
 
+/* What lives at the entry has no value there, nor may what is made of it. */
+static void find_unsure(liveness *v) {
+    int32_t regs[MOST_NAMED];
+    const sim_front *f = v->f;
+    for (uint32_t r = 0; r < f->n_regs; r++) {
+        uint32_t s = v->reg[r].shared;
+        v->reg[r].unsure = s != NEVER && v->in[s / 64] >> s % 64 & 1;
+    }
+    for (int i = 0; i < SIM_SPECIALS; i++)
+        if (f->special[i] != SIM_NONE) v->reg[f->special[i]].unsure = false;
+    bool changed = true;
+    for (int pass = 0; changed; pass++) {
+        changed = false;
+        for (uint32_t i = 0; i < f->n_insns; i++) {
+            bool unsure = pass > MOST_PASSES;
+            for (uint32_t k = named(&f->insn[i], false, regs); k--;)
+                unsure |= v->reg[regs[k]].unsure;
+            for (uint32_t k = unsure ? named(&f->insn[i], true, regs) : 0; k--;) {
+                changed |= !v->reg[regs[k]].unsure;
+                v->reg[regs[k]].unsure = true;
+            }
+        }
+    }
+}
+
 /* Registers of a wgmma are read and written at any time until its wait: no other may use their
-   slots. Special registers are filled at the start. */
+   slots, nor those of unsure registers. Special registers are filled at the start. */
 static void pin(liveness *v) {
     sim_front *f = v->f;
     for (uint32_t i = 0; i < f->n_insns; i++)
         for (uint32_t k = 0; f->insn[i].op == SIM_OP_WGMMA && k < f->insn[i].n_list; k++)
             v->reg[f->insn[i].list[k]].pinned = true;
     for (uint32_t r = 0; r < f->n_regs; r++)
-        if (v->reg[r].pinned) v->reg[r].first = 0, v->reg[r].last = 2 * f->n_insns;
+        if (v->reg[r].pinned || v->reg[r].unsure)
+            v->reg[r].first = 0, v->reg[r].last = 2 * f->n_insns;
     for (int i = 0; i < SIM_SPECIALS; i++)
         if (f->special[i] != SIM_NONE)
             v->reg[f->special[i]].first = 0, v->reg[f->special[i]].last = 2 * f->n_insns;
@@ -234,31 +262,34 @@ static void assign(liveness *v, pool pools[2]) {
     free(end);
 }
 
-static int32_t slot_of(const liveness *v, int32_t reg) {
-    return reg < 0 ? reg : v->reg[reg].slot;
+/* The new name of a register, noting what the instruction has to do with. */
+static int32_t rename(const liveness *v, sim_insn *insn, int32_t reg) {
+    if (reg < 0) return reg;
+    insn->touches_wgmma |= v->reg[reg].pinned;
+    insn->unsure |= v->reg[reg].unsure;
+    return v->reg[reg].slot;
 }
 
 static void rename_registers(liveness *v) {
     sim_front *f = v->f;
     uint8_t *pinned = sim_take(f->arena, (size_t)f->program.n_slots + 1);
-    for (uint32_t r = 0; r < f->n_regs; r++)
+    uint8_t *unsure = sim_take(f->arena, (size_t)f->program.n_slots + 1);
+    for (uint32_t r = 0; r < f->n_regs; r++) {
         if (v->reg[r].pinned) pinned[v->reg[r].slot] = 1;
+        if (v->reg[r].pinned || v->reg[r].unsure) unsure[v->reg[r].slot] = 1;
+    }
     for (uint32_t i = 0; i < f->n_insns; i++) {
         sim_insn *insn = &f->insn[i];
-        insn->guard = slot_of(v, insn->guard);
-        for (int k = 0; k < insn->operands; k++) {
-            insn->operand[k] = slot_of(v, insn->operand[k]);
-            insn->touches_wgmma |= insn->operand[k] >= 0 && pinned[insn->operand[k]];
-        }
+        insn->guard = rename(v, insn, insn->guard);
+        for (int k = 0; k < insn->operands; k++)
+            insn->operand[k] = rename(v, insn, insn->operand[k]);
         int32_t *list = (int32_t *)insn->list;
-        for (uint32_t k = 0; k < insn->n_list; k++) {
-            list[k] = slot_of(v, list[k]);
-            insn->touches_wgmma |= list[k] >= 0 && pinned[list[k]];
-        }
+        for (uint32_t k = 0; k < insn->n_list; k++) list[k] = rename(v, insn, list[k]);
     }
     for (int i = 0; i < SIM_SPECIALS; i++)
         f->program.special[i] = f->special[i] == SIM_NONE ? SIM_NONE : v->reg[f->special[i]].slot;
     f->program.pinned = pinned;
+    f->program.unsure = unsure;
 }
 
 static void allocate(liveness *v) {
@@ -300,6 +331,7 @@ void live_allocate(sim_front *f) {
                  "the entry has too many branches (%u blocks) and registers", v.n_blocks);
     else {
         find_lives(&v);
+        find_unsure(&v);
         pin(&v);
         allocate(&v);
     }

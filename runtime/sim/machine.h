@@ -427,7 +427,8 @@ void barriers_without(warp *w, const sim_insn *i);
 void block_check_exit(block *b, warp *w, const sim_insn *i);
 
 /* ---- products (wgmma.c) ---- */
-void wgmma_check_registers(warp *w, const sim_insn *i);
+/* Lanes of `mask` execute it now. */
+void wgmma_check_registers(warp *w, const sim_insn *i, uint32_t mask);
 void wgmma_run(machine *m, warpgroup *g);
 /* Products that nobody waited for end with their cluster. */
 void wgmma_forget(const cluster *c);

@@ -177,19 +177,14 @@ static inline uint32_t halves_of(uint32_t a, const sim_insn *i, float (*value)(u
 
 /* ---- all lanes ---- */
 
-static void put_some_32(uint32_t *to, const void *from, uint32_t mask) {
+static void put_32(uint32_t *to, const void *from, uint32_t mask) {
     const u32 *f = from;
-    FOR_LANES(l, mask) to[l] = f[l];
+    if (mask == ALL_LANES) memcpy(to, from, 4 * SIM_LANES);
+    else FOR_LANES(l, mask) to[l] = f[l];
 }
-static void put_some_64(uint32_t *to, const void *from, uint32_t mask) {
+static void put_64(uint32_t *to, const void *from, uint32_t mask) {
     const u64 *f = from;
     FOR_LANES(l, mask) ((u64 *)to)[l] = f[l];
-}
-static inline void put_32(uint32_t *to, const void *from, uint32_t mask) {
-    mask == ALL_LANES ? (void)memcpy(to, from, 4 * SIM_LANES) : put_some_32(to, from, mask);
-}
-static inline void put_64(uint32_t *to, const void *from, uint32_t mask) {
-    mask == ALL_LANES ? (void)memcpy(to, from, 8 * SIM_LANES) : put_some_64(to, from, mask);
 }
 static const f32 *flush(float *to, const f32 *from) {
     for (int l = 0; l < SIM_LANES; l++)
@@ -229,48 +224,56 @@ static void put_compare(uint32_t *const *slot, uint32_t *d, uint32_t mask, const
 #define PUT_f32 put_32
 #define PUT_u64 put_64
 #define PUT_s64 put_64
+/* A result goes to its slot at once when all lanes take part: the slot may be a source's, but each
+   lane reads before it writes. */
+#define EACH_LANE _Pragma("GCC ivdep") for (int l = 0; l < SIM_LANES; l++)
 #define P(op, D, A, B, C, value)                                                                   \
     static void NAME(op)(uint32_t *const *slot, uint32_t mask, const sim_insn *i) {                \
         SOURCES(A, B, C, 1);                                                                       \
-        _Alignas(64) D d[SIM_LANES];                                                               \
-        for (int l = 0; l < SIM_LANES; l++) d[l] = (D)(value);                                     \
-        PUT_##D(slot[0], d, mask);                                                                 \
+        _Alignas(64) D some[SIM_LANES];                                                            \
+        D *d = mask == ALL_LANES ? (D *)slot[0] : some;                                            \
+        EACH_LANE d[l] = (D)(value);                                                               \
+        if (mask != ALL_LANES) PUT_##D(slot[0], some, mask);                                       \
         (void)i;                                                                                   \
     }
 #define S(op, T, value)                                                                            \
     static void NAME(SETP_##op)(uint32_t *const *slot, uint32_t mask, const sim_insn *i) {         \
         SOURCES(T, T, u32, 2);                                                                     \
-        _Alignas(64) uint32_t d[SIM_LANES];                                                        \
+        _Alignas(64) uint32_t some[SIM_LANES];                                                     \
         float flat[2][SIM_LANES];                                                                  \
+        bool alone = i->reduction == SIM_RED_NONE && !has(i, 1);                                   \
+        uint32_t *d = alone && mask == ALL_LANES ? slot[0] : some;                                 \
         if (i->flags & SIM_FLAG_FTZ) {                                                             \
             a = (const T *)flush(flat[0], (const f32 *)a);                                         \
             b = (const T *)flush(flat[1], (const f32 *)b);                                         \
         }                                                                                          \
-        for (int l = 0; l < SIM_LANES; l++) d[l] = (value) ? ~0u : 0;                              \
-        if (i->reduction == SIM_RED_NONE && !has(i, 1)) put_32(slot[0], d, mask);                  \
-        else put_compare(slot, d, mask, i);                                                        \
+        EACH_LANE d[l] = (value) ? ~0u : 0;                                                        \
+        if (!alone) put_compare(slot, some, mask, i);                                              \
+        else if (d == some) put_32(slot[0], some, mask);                                           \
     }
 #define F(op, value)                                                                               \
     static void NAME(op)(uint32_t *const *slot, uint32_t mask, const sim_insn *i) {                \
         SOURCES(f32, f32, f32, 1);                                                                 \
-        _Alignas(64) float d[SIM_LANES];                                                           \
+        _Alignas(64) float some[SIM_LANES];                                                        \
         float flat[3][SIM_LANES];                                                                  \
+        bool plain = !(i->flags & (SIM_FLAG_FTZ | SIM_FLAG_SAT | SIM_FLAG_NAN));                   \
+        f32 *d = plain && mask == ALL_LANES ? (f32 *)slot[0] : some;                               \
         if (i->flags & SIM_FLAG_FTZ) {                                                             \
             a = flush(flat[0], a);                                                                 \
             if (i->operands > 2) b = flush(flat[1], b);                                            \
             if (i->operands > 3) c = flush(flat[2], c);                                            \
         }                                                                                          \
-        for (int l = 0; l < SIM_LANES; l++) d[l] = (value);                                        \
-        if (i->flags & (SIM_FLAG_FTZ | SIM_FLAG_SAT | SIM_FLAG_NAN))                               \
-            finish_float(d, a, b, i->flags);                                                       \
-        put_32(slot[0], d, mask);                                                                  \
+        EACH_LANE d[l] = (value);                                                                  \
+        if (!plain) finish_float(some, a, b, i->flags);                                            \
+        if (d == some) put_32(slot[0], some, mask);                                                \
     }
 #define L(op, act)                                                                                 \
     static void NAME(op)(uint32_t *const *slot, uint32_t mask, const sim_insn *i) {                \
         SOURCES(u32, u32, u32, 1);                                                                 \
-        _Alignas(64) uint32_t d[SIM_LANES];                                                        \
+        _Alignas(64) uint32_t some[SIM_LANES];                                                     \
+        uint32_t *d = mask == ALL_LANES ? slot[0] : some;                                          \
         act;                                                                                       \
-        put_32(slot[0], d, mask);                                                                  \
+        if (mask != ALL_LANES) put_32(slot[0], some, mask);                                        \
         (void)i;                                                                                   \
     }
 

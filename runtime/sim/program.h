@@ -64,27 +64,31 @@ typedef struct {
 } sim_mma;
 
 typedef struct {
-    uint16_t form, op;
+    /* What most need, 64 bytes. */
+    uint16_t op;
     uint8_t results, operands;
-    bool negated;          /* guard is @!p */
     int32_t guard;         /* slot or SIM_NONE */
     int32_t operand[8];    /* results first */
-    char kind[8];          /* of operand[]: i, l, h, p (forms.def); a list's: see register_bytes */
     int64_t immediate;     /* offset of the first address; else as the op says */
-    const int32_t *list;   /* registers beyond operand[]: vectors, coordinates, matrices */
-    uint16_t n_list;
-    uint16_t list_results; /* how many of the list, from the first, are results */
-    uint8_t register_bytes; /* of a register in the list: 2, 4, 8 */
+    uint32_t flags;        /* SIM_FLAG_… */
     uint8_t width;         /* bytes of an element: load, store, atomic, reduction; of cp.async */
     uint8_t type, reduction, rounding; /* sim_type, sim_reduction, sim_round */
+    bool negated;          /* guard is @!p */
+    bool touches_wgmma;    /* an operand is a register that some wgmma names */
+    bool unsure;           /* an operand is a register that may be read before it is written */
+    uint8_t register_bytes; /* of a register in the list: 2, 4, 8 */
+    uint16_t n_list;
+    uint16_t list_results; /* how many of the list, from the first, are results */
+
+    const int32_t *list;   /* registers beyond operand[]: vectors, coordinates, matrices */
+    char kind[8];          /* of operand[]: i, l, h, p (forms.def); a list's: see register_bytes */
     uint32_t target;       /* of a branch: index of an instruction */
-    uint32_t flags;        /* SIM_FLAG_… */
+    uint16_t form;
+    sim_mma mma;
     int32_t ptx_line;
     int32_t source_line; /* the innermost line, by .loc, of the entry's file; 0: unknown */
     int32_t caller_line; /* where that function was called, when it is inlined; 0 */
     const char *opcode;    /* as written, without operands */
-    sim_mma mma;
-    bool touches_wgmma;    /* an operand is a register that some wgmma names */
 } sim_insn;
 
 enum {
@@ -133,6 +137,7 @@ struct sim_program {
     int n_constants, n_slots;
     int special[SIM_SPECIALS]; /* slot, or SIM_NONE when not read */
     const uint8_t *pinned;     /* [n_slots]: 1 for registers that a wgmma names */
+    const uint8_t *unsure;     /* [n_slots]: 1 for those, and what may be read unwritten */
     uint32_t static_shared, shared_align; /* dynamic shared memory follows, aligned */
     int n_params;
     const uint32_t *param_offset, *param_size;

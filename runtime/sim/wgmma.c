@@ -11,9 +11,10 @@ static bool checks(const warp *w) {
 
 /* ---- registers ---- */
 
-static void touch(warp *w, const sim_insn *i, int32_t slot, bool writes) {
+static void touch(warp *w, const sim_insn *i, int32_t slot, uint32_t mask, bool writes) {
     if (slot < 0 || !w->machine->run->program->pinned[slot]) return;
     w->seen[slot] = w->fences;
+    if (writes) w->defined[slot] |= mask;
     if (w->writing[slot])
         report(w, i, 0, "wgmma registers",
                "an accumulator is %s while a wgmma that updates it may be "
@@ -25,10 +26,10 @@ static void touch(warp *w, const sim_insn *i, int32_t slot, bool writes) {
                "be under way: no wgmma.wait_group since");
 }
 
-void wgmma_check_registers(warp *w, const sim_insn *i) {
+void wgmma_check_registers(warp *w, const sim_insn *i, uint32_t mask) {
     if (i->op == SIM_OP_WGMMA) return;
-    for (int k = 0; k < i->operands; k++) touch(w, i, i->operand[k], k < i->results);
-    for (int k = 0; k < i->n_list; k++) touch(w, i, i->list[k], k < i->list_results);
+    for (int k = 0; k < i->operands; k++) touch(w, i, i->operand[k], mask, k < i->results);
+    for (int k = 0; k < i->n_list; k++) touch(w, i, i->list[k], mask, k < i->list_results);
 }
 
 static void claim(warp *w, const sim_insn *i, bool add) {
