@@ -9,7 +9,7 @@ LUA_INC ?= /usr/include/lua5.4
 # The most lines that gen/, templates/ and runtime/ may have together; who raises it says why.
 SIZE_LIMIT = 11500
 # The same for runtime/sim, which stands on gen/base alone.
-SIM_SIZE_LIMIT = 10000
+SIM_SIZE_LIMIT = 10300
 
 WARN = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Werror
 override CFLAGS := -std=c17 -D_GNU_SOURCE= $(OPT) $(WARN) -fvisibility=hidden -fPIC -pthread \
@@ -48,7 +48,7 @@ SIMULATOR := $(BUILD)/sim/libcuda.so.1
 all: $(PROGRAMS) $(SIMULATOR) $(DEPLIBS)
 tests: all sim-tests $(TESTS) $(FAKES) $(BUILD)/launch_cost
 sim: $(SIMULATOR)
-sim-tests: sim $(SIM_TESTS) $(BUILD)/sim_cases $(BUILD)/sim_mutate
+sim-tests: sim $(SIM_TESTS) $(addprefix $(BUILD)/sim_,cases mutate speed)
 
 $(BUILD)/libwarploom-gen.so: $(GEN_O)
 	@echo "  LD    $@"
@@ -151,6 +151,8 @@ bench: all $(BUILD)/launch_cost
 	@$(PYTHON) tests/bench/bench.py
 mutants: sim-tests
 	@$(BUILD)/sim_mutate $(patsubst generated/%.cu,%,$(wildcard generated/*.cu))
+sim-speed: sim $(BUILD)/sim_speed
+	@WARPLOOM_CACHE=off $(BUILD)/sim_speed fwd_d128_bf16_causal_m192n64_s7_w3_fused_opt_dyn_p32c160
 fuzz: $(FUZZ)
 	@sh tests/fuzz/run.sh $(or $(T),60) $(BUILD)
 tuned: all
@@ -174,7 +176,7 @@ clean:
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 FORCE:
-.PHONY: all tests sim sim-tests setup demo check check-all check-gpu bench fuzz mutants tables \
-	tuned size install clean FORCE
+.PHONY: all tests sim sim-tests sim-speed setup demo check check-all check-gpu bench fuzz mutants \
+	tables tuned size install clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
