@@ -1,6 +1,6 @@
 /* test_sim_checks.c - each rule of the simulator: what breaks it is told, what keeps it is not.
    SPDX-License-Identifier: BSD-3-Clause */
-#include "sim/run.h"
+#include "sim/rows.h"
 
 /* Pieces of kernels. */
 #define INIT "@%p0 mbarrier.init.shared::cta.b64 [%r3+4096], 1;\n"
@@ -42,13 +42,6 @@
     "mov.u32 %r13, %cluster_ctarank; xor.b32 %r14, %r13, 1; mapa.shared::cluster.u32 %r15, %r3, "  \
     "%r14;\n"
 #define CLUSTER_SYNC "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;\n"
-
-typedef struct {
-    const char *rule; /* NULL: nothing is found */
-    uint32_t block, grid, cluster;
-    const char *lines;
-    const char *words; /* in its text; NULL: any */
-} row;
 
 static const row rows[] = {
     /* shared memory: warps */
@@ -354,41 +347,11 @@ static const row rows[] = {
      NULL},
     /* ends */
     {"trap", 32, 1, 1, "@%p0 trap;", "lanes 00000001"},
-    {"steps", 32, 1, 1, "FOREVER:\nbra FOREVER;", "gave up after 100000 instructions"},
+    {"steps", 32, 1, 1, "FOREVER:\nbra FOREVER;", "gave up after 4000000 instructions"},
 };
 
-static void show(const row *r, const kernel_run *k) {
-    printf("expected %s from:\n%s\n", r->rule ? r->rule : "nothing", r->lines);
-    for (int i = 0; i < k->result.n_findings; i++)
-        printf("  [%s] %s\n", k->result.finding[i].rule, k->result.finding[i].text);
-}
-
-static void try_row(const row *r, sim_order order, uint64_t seed) {
-    kernel_run k;
-    open_run(&k);
-    k.grid = r->grid;
-    k.block = r->block;
-    k.cluster = r->cluster;
-    k.options.order = order;
-    k.options.seed = seed;
-    k.options.max_steps = 100000;
-    memset(k.in, 0, 4);
-    run_lines(&k, r->lines);
-    const sim_finding *f = r->rule ? find_rule(&k, r->rule) : NULL;
-    bool good = r->rule ? f && (!r->words || strstr(f->text, r->words)) : !k.result.n_findings;
-    for (int i = 0; r->rule && !good && i < k.result.n_findings; i++)
-        good = !strcmp(k.result.finding[i].rule, r->rule) &&
-               strstr(k.result.finding[i].text, r->words);
-    CHECK(good);
-    if (!good) show(r, &k);
-    close_run(&k);
-}
-
 TEST(every_rule_in_every_order) {
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        for (int order = SIM_EAGER; order <= SIM_RANDOM; order++)
-            for (uint64_t seed = 1; seed <= (order == SIM_RANDOM ? 4 : 1); seed++)
-                try_row(&rows[i], (sim_order)order, seed);
+    try_rows(rows, sizeof rows / sizeof *rows);
 }
 
 /* Without checks only what cannot go on is told. */

@@ -330,6 +330,50 @@ TEST(launches) {
     CHECK_INT(sim_device_findings(see, &found), 0);
 }
 
+/* A launch that need not wait for the one before it, and its kernel does not; memory that nothing
+   has been written to. */
+TEST(what_a_launch_reads_was_written) {
+    CUmodule module;
+    CUfunction f;
+    CUdeviceptr x;
+    float data[100];
+    int found = 0;
+    open_context();
+    cuModuleLoadData(&module, scale);
+    cuModuleGetFunction(&f, module, "scale");
+    cuMemAlloc(&x, sizeof data);
+    cuMemsetD8(x, 0, 4 * 96);
+    CHECK_INT(launch(f, x, 96), CUDA_SUCCESS);
+    CHECK_INT(sim_device_findings(see, &found), 0);
+    CHECK_INT(launch(f, x, 100), CUDA_SUCCESS);
+    CHECK_INT(cuCtxSynchronize(), CUDA_ERROR_LAUNCH_FAILED);
+    CHECK(strstr(reason(CUDA_ERROR_LAUNCH_FAILED), "which nothing has written"));
+    sim_device_findings(see, &found);
+    struct {
+        CUdeviceptr x;
+        float a;
+        uint32_t n;
+    } block = {x, 0.5f, 96};
+    size_t size = sizeof block;
+    void *extra[] = {(void *)1, &block, (void *)2, &size, NULL};
+    CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                               .value.programmaticStreamSerializationAllowed = 1};
+    CUlaunchConfig config = {3, 1, 1, 32, 1, 1, 0, NULL, &early, 1};
+    for (int i = 1; i < 3; i++) { /* the second time it is launched to wait */
+        if (i == 2) early.value.programmaticStreamSerializationAllowed = 0;
+        CHECK_INT(cuLaunchKernelEx(&config, f, NULL, extra), CUDA_SUCCESS);
+        CHECK_INT(cuCtxSynchronize(), CUDA_SUCCESS);
+        CHECK_INT(launch(f, x, 96), CUDA_SUCCESS);
+        CHECK_INT(cuLaunchKernelEx(&config, f, NULL, extra), CUDA_SUCCESS);
+        CHECK_INT(cuCtxSynchronize(), i == 2 ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED);
+        if (i < 2)
+            CHECK(strstr(reason(CUDA_ERROR_LAUNCH_FAILED), "griddepcontrol: block"));
+        sim_device_findings(see, &found);
+    }
+    cuModuleUnload(module);
+    close_context();
+}
+
 TEST(tensor_maps) {
     CUtensorMap map;
     uint64_t dims[2] = {64, 32}, strides[1] = {128};

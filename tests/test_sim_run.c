@@ -184,12 +184,10 @@ TEST(every_operation_has_a_meaning) {
                                SIM_OP_TRAP,
                                SIM_OP_NANOSLEEP,
                                SIM_OP_GRIDDEP_LAUNCH,
-                               SIM_OP_GRIDDEP_WAIT,
                                SIM_OP_PREFETCH,
                                SIM_OP_BULK_PREFETCH,
                                SIM_OP_FENCE_PROXY_ALIAS,
-                               SIM_OP_FENCE_PROXY_TENSORMAP,
-                               SIM_OP_FENCE_PROXY_ASYNC_GLOBAL};
+                               SIM_OP_FENCE_PROXY_TENSORMAP};
     plain_op *const *plain = plain_table(false);
     for (int op = 0; op < SIM_OPS; op++) {
         int n = !!plain[op] + !!memory_ops[op] + !!sync_ops[op] + !!lane_ops[op] + !!wgmma_ops[op] +
@@ -619,34 +617,38 @@ TEST(launches) {
         sim_launch launch;
         const char *message;
     } rows[] = {
-        {false, {{0, 1, 1}, {64, 2, 1}, {2, 1, 1}, 0, NULL, 8}, "k: grid x is 0; 1 to 2147483647"},
         {false,
-         {{2, 1, 65536}, {64, 2, 1}, {2, 1, 1}, 0, NULL, 8},
+         {{0, 1, 1}, {64, 2, 1}, {2, 1, 1}, 0, NULL, 8, false},
+         "k: grid x is 0; 1 to 2147483647"},
+        {false,
+         {{2, 1, 65536}, {64, 2, 1}, {2, 1, 1}, 0, NULL, 8, false},
          "k: grid z is 65536; 1 to 65535"},
-        {false, {{2, 1, 1}, {64, 2, 65}, {2, 1, 1}, 0, NULL, 8}, "k: block z is 65; 1 to 64"},
         {false,
-         {{3, 1, 1}, {64, 2, 1}, {2, 1, 1}, 0, NULL, 8},
+         {{2, 1, 1}, {64, 2, 65}, {2, 1, 1}, 0, NULL, 8, false},
+         "k: block z is 65; 1 to 64"},
+        {false,
+         {{3, 1, 1}, {64, 2, 1}, {2, 1, 1}, 0, NULL, 8, false},
          "k: cluster x is 2; 1 to 16, a divisor of the grid's 3"},
         {false,
-         {{2, 1, 1}, {32, 2, 1}, {2, 1, 1}, 0, NULL, 8},
+         {{2, 1, 1}, {32, 2, 1}, {2, 1, 1}, 0, NULL, 8, false},
          "k: block x is 32; the kernel requires 64"},
         {false,
-         {{2, 1, 1}, {64, 2, 1}, {1, 1, 1}, 0, NULL, 8},
+         {{2, 1, 1}, {64, 2, 1}, {1, 1, 1}, 0, NULL, 8, false},
          "k: cluster x is 1; the kernel requires 2"},
         {false,
-         {{2, 1, 1}, {64, 2, 1}, {2, 1, 1}, 231425, NULL, 8},
+         {{2, 1, 1}, {64, 2, 1}, {2, 1, 1}, 231425, NULL, 8, false},
          "k: 1024 + 231425 bytes of shared memory; a block has 232448"},
         {false,
-         {{2, 1, 1}, {64, 2, 1}, {2, 1, 1}, 0, NULL, 7},
+         {{2, 1, 1}, {64, 2, 1}, {2, 1, 1}, 0, NULL, 7, false},
          "k: 7 bytes of parameters; the kernel has 8"},
         {true,
-         {{1, 1, 1}, {1024, 2, 1}, {1, 1, 1}, 0, NULL, 0},
+         {{1, 1, 1}, {1024, 2, 1}, {1, 1, 1}, 0, NULL, 0, false},
          "any: a block of 2048 threads; at most 1024"},
         {true,
-         {{8, 8, 1}, {32, 1, 1}, {8, 4, 1}, 0, NULL, 0},
+         {{8, 8, 1}, {32, 1, 1}, {8, 4, 1}, 0, NULL, 0, false},
          "any: a cluster of 32 blocks; at most 16"},
         {true,
-         {{65535, 65535, 1}, {32, 1, 1}, {1, 1, 1}, 0, NULL, 0},
+         {{65535, 65535, 1}, {32, 1, 1}, {1, 1, 1}, 0, NULL, 0, false},
          "any: a grid of more than 2^31 - 1 blocks"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -655,7 +657,7 @@ TEST(launches) {
         CHECK_FAIL(sim_run(rows[i].any ? any : k, &launch, memory, NULL, &result), WL_EINVAL,
                    rows[i].message);
     }
-    sim_launch good = {{2, 2, 2}, {64, 2, 1}, {2, 1, 1}, 1024, &params, 8};
+    sim_launch good = {{2, 2, 2}, {64, 2, 1}, {2, 1, 1}, 1024, &params, 8, false};
     CHECK_INT(sim_run(k, &good, memory, NULL, &result), WL_OK);
     CHECK_INT(result.n_findings, 0);
     sim_result_free(&result);

@@ -51,11 +51,12 @@ const vclock *warp_knows(warp *w, uint32_t mask) {
     return w->lanes_some && !(mask & ~w->lanes_some) ? &w->lanes_known : &w->known;
 }
 
-/* An image runs with its agent. */
+/* Images run with their agent. */
 static void cap(const cluster *c, vclock *v, uint32_t agent, uint32_t at) {
     uint32_t *image = &v->v[agent - 3 * c->n_warps];
     if (v->v[agent] > at) v->v[agent] = at;
     if (*image > at) *image = at;
+    if (c->images && image[c->images] > at) image[c->images] = at;
 }
 
 /* What other lanes have done since the lanes joined is not theirs to tell. */
@@ -122,7 +123,7 @@ void warp_joins_lanes(warp *w) {
     w->touched = w->touched_single = 0;
 }
 
-void warp_fences_proxy(warp *w, uint32_t mask) {
+void warp_fences_proxy(warp *w, uint32_t mask, uint32_t images) {
     const cluster *c = w->block->cluster;
     const vclock *tells = warp_tells(w, mask);
     vclock *into = &w->known;
@@ -130,12 +131,14 @@ void warp_fences_proxy(warp *w, uint32_t mask) {
         split_lanes(w, mask);
         into = &w->lanes_known;
     }
-    size_t images = 3 * c->n_warps;
-    for (size_t i = 0; i < images; i++)
-        if (into->v[i] < tells->v[images + i]) into->v[i] = tells->v[images + i];
+    const size_t n = 3 * c->n_warps;
+    const uint32_t *real = tells->v + n;
+    uint32_t *to = into->v + images, *some = w->lanes_known.v + images;
+    for (size_t i = 0; i < n; i++)
+        if (to[i] < real[i]) to[i] = real[i];
     if (mask == w->alive && w->lanes_some)
-        for (size_t i = 0; i < images; i++)
-            if (w->lanes_known.v[i] < into->v[i]) w->lanes_known.v[i] = into->v[i];
+        for (size_t i = 0; i < n; i++)
+            if (some[i] < to[i]) some[i] = to[i];
     warp_tick(w);
 }
 

@@ -161,7 +161,12 @@ cluster *cluster_open(machine *m, uint32_t number) {
     uint32_t warps = (threads + SIM_LANES - 1) / SIM_LANES;
     c->n_warps = c->live = warps * c->n_blocks;
     c->n_teams = (warps + 3) / 4 * c->n_blocks;
-    c->n_agents = 8 * c->n_warps + c->n_teams;
+    c->grid_agent = 8 * c->n_warps + c->n_teams;
+    c->n_agents = c->grid_agent + 1;
+    if (m->run->proxy_fences) {
+        c->images = c->n_agents;
+        c->n_agents += 3 * c->n_warps;
+    }
     c->agents_room = c->n_agents + 32 * c->n_blocks;
     clock_open(c, &c->arriving);
     clock_open(c, &c->arrived_all);
@@ -190,6 +195,7 @@ static void close_warp(warp *w) {
     free(w->writing);
     free(w->reading);
     free(w->defined);
+    free(w->strong);
 }
 
 static void close_block(block *b) {
@@ -216,7 +222,7 @@ void cluster_close(cluster *c) {
     wgmma_forget(c);
     for (uint32_t k = 0; k < c->n_clocks; k++) free(c->clocks[k]->v);
     for (uint32_t k = 0; k < c->n_blocks; k++) close_block(&c->blocks[k]);
-    global_forget(c);
+    told_close(c);
     free(c->clocks);
     free(c->blocks);
     free(c);

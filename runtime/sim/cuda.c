@@ -243,6 +243,7 @@ CUresult cuda_settle(CUcontext context, CUresult result) {
     const char *kernel = NULL;
     const sim_finding *first = first_finding(context->launched, &kernel);
     bool failed = context->failed && first;
+    sim_memory_settle(context->memory);
     context->failed = false;
     if (failed)
         result = cuda_refuse(CUDA_ERROR_LAUNCH_FAILED, "%s: line %d of the PTX, %d of the source: "

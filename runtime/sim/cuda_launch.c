@@ -199,9 +199,13 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction function, void **p
                          {1, 1, 1},
                          .shared = c->sharedMemBytes};
     if (program->cluster[0]) memcpy(launch.cluster, program->cluster, sizeof launch.cluster);
-    for (unsigned i = 0; i < c->numAttrs; i++)
-        if (c->attrs[i].id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
-            memcpy(launch.cluster, &c->attrs[i].value.clusterDim, sizeof launch.cluster);
+    for (unsigned i = 0; i < c->numAttrs; i++) {
+        const CUlaunchAttribute *a = &c->attrs[i];
+        if (a->id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+            memcpy(launch.cluster, &a->value.clusterDim, sizeof launch.cluster);
+        if (a->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+            launch.programmatic = a->value.programmaticStreamSerializationAllowed;
+    }
     if (launch.shared > (unsigned)function->max_dynamic)
         return cuda_refuse(CUDA_ERROR_INVALID_VALUE,
                            "%u bytes of dynamic shared memory: the kernel's attribute "

@@ -33,7 +33,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
     allocation *made = wl_alloc(sizeof *made);
     *made = (allocation){context->allocations, start, bytes};
     context->allocations = made;
-    sim_memory_add(context->memory, start, bytes, true);
+    sim_memory_add(context->memory, start, bytes, false);
     *pointer = (CUdeviceptr)(uintptr_t)start;
     return cuda_leave(CUDA_SUCCESS);
 }
@@ -76,6 +76,9 @@ static CUresult copy(CUdeviceptr device, void *to, const void *from, size_t byte
     if (result) return result;
     result = inside(context, device, bytes);
     if (!result && bytes) memmove(to, from, bytes);
+    sim_memory_settle(context->memory);
+    if (!result && bytes && to == (void *)(uintptr_t)device)
+        sim_memory_add(context->memory, to, bytes, true);
     return cuda_leave(result);
 }
 
@@ -126,6 +129,7 @@ static CUresult fill(CUdeviceptr pointer, unsigned value, size_t size, size_t co
     char *to = (char *)(uintptr_t)pointer;
     for (size_t i = 0; i < count && !result && size > 1; i++) memcpy(to + i * size, &value, size);
     if (!result && size == 1 && count) memset(to, (int)value, count);
+    if (!result && count) sim_memory_add(context->memory, to, count * size, true);
     return cuda_leave(result);
 }
 

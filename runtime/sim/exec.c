@@ -114,6 +114,7 @@ static step end_lanes(warp *w, const sim_insn *i, uint32_t mask) {
     g->mask &= ~mask;
     for (int k = 0; k < w->n_groups; k++) /* may be waiting for these lanes */
         if (w->group[k].state == WAIT_LANES) w->group[k].state = RUNNING;
+    cluster_without_lanes(w);
     if (g->mask) return NEXT;
     remove_group(w, w->at);
     if (!w->n_groups) leave(w, i);

@@ -113,6 +113,9 @@ static void add_defaults(sim_opcode *op) {
     }
     if (o == SIM_OP_FENCE) op->flags |= SIM_FLAG_ACQUIRE | SIM_FLAG_RELEASE;
     if (o == SIM_OP_FENCE && op->text[0] == 'm') op->flags |= SIM_FLAG_SC;
+    if (o >= SIM_OP_BAR_SYNC && o <= SIM_OP_CLUSTER_WAIT &&
+        (op->text[3] == '.' || strstr(op->text, ".aligned")))
+        op->flags |= SIM_FLAG_ALIGNED;
     if (o == SIM_OP_CLUSTER_WAIT) op->flags |= SIM_FLAG_ACQUIRE;
     if (o == SIM_OP_CLUSTER_ARRIVE && !relaxed) op->flags |= SIM_FLAG_RELEASE;
     if (o >= SIM_OP_MBAR_ARRIVE && o <= SIM_OP_MBAR_ARRIVE_DROP_EXPECT_TX && !relaxed)

@@ -1,10 +1,10 @@
 /* global.c - global memory: what may be accessed, what has been written, and in which order.
    SPDX-License-Identifier: BSD-3-Clause
 
-   Accesses by one cluster are ordered by its own clocks. Another cluster's are ordered when it told
-   of them (a release at an address, or a fence and then a strong access) and this one heard (the
-   same the other way round). What was heard is kept with the tick of the warp that heard it:
-   whoever in the cluster knows that tick knows it too. Earlier launches are over. */
+   Accesses by one cluster are ordered by its own clocks, another cluster's by what was told and
+   heard of them (told.c); a strong write also when a strong read or a read-modify-write at its
+   address has seen it. Earlier launches are over; a programmatic one only waits for those before it
+   by griddepcontrol.wait. */
 #include "machine.h"
 
 typedef struct {
@@ -17,6 +17,7 @@ typedef struct {
 typedef struct record {
     history write, read[READS];
     struct record *split;
+    uint8_t older; /* bit k: read[k] is a strong write before `write`, not ordered before it */
     atomic_flag busy;
 } record;
 
@@ -26,28 +27,13 @@ typedef struct {
     record *lines;    /* made at the first access that is checked */
 } allocation;
 
-/* What has been told at an address: clocks of clusters. */
-typedef struct told {
-    uint64_t address;
-    uint32_t launch, cluster, n;
-    uint32_t *v;
-} told;
-
 struct sim_memory {
     allocation **allocations;
     int n, room;
-    atomic_uint launches;
-    pthread_mutex_t lock; /* of `told`, and of making lines */
-    told *told;
-    uint32_t n_told, told_room;
+    uint32_t launches, over; /* begun; and those that are over when the next one begins */
+    pthread_mutex_t lock;    /* of `told`, and of making lines */
+    told_table told;
     atomic_flag spin[64]; /* of atomics, by address */
-};
-
-/* Another cluster's clock, known to who knows `tick` of agent `warp`. */
-struct foreign {
-    uint32_t cluster, n, warp, tick;
-    bool fenced; /* else: heard without a fence since, good for what depends on it alone: writes */
-    uint32_t *v;
 };
 
 sim_memory *sim_memory_open(void) {
@@ -68,16 +54,10 @@ static void free_allocation(allocation *a) {
     free(a);
 }
 
-static void forget_told(sim_memory *m) {
-    for (uint32_t k = 0; k < m->n_told; k++) free(m->told[k].v);
-    m->n_told = 0;
-}
-
 void sim_memory_close(sim_memory *m) {
     if (!m) return;
     for (int k = 0; k < m->n; k++) free_allocation(m->allocations[k]);
-    forget_told(m);
-    free(m->told);
+    told_forget(&m->told);
     free(m->allocations);
     pthread_mutex_destroy(&m->lock);
     free(m);
@@ -100,7 +80,8 @@ static void set_written(allocation *a, uintptr_t from, size_t size) {
     size_t k = from - a->start, end = k + size;
     for (; k < end && k % 8; k++)
         __atomic_fetch_or(&a->written[k / 8], 1 << k % 8, __ATOMIC_RELAXED);
-    for (; k + 8 <= end; k += 8) __atomic_store_n(&a->written[k / 8], 0xff, __ATOMIC_RELAXED);
+    if (k < end) memset(&a->written[k / 8], 0xff, (end - k) / 8);
+    k += (end - k) / 8 * 8;
     for (; k < end; k++) __atomic_fetch_or(&a->written[k / 8], 1 << k % 8, __ATOMIC_RELAXED);
 }
 
@@ -109,7 +90,11 @@ void sim_memory_add(sim_memory *m, const void *start, size_t size, bool written)
     int place;
     allocation *a = find(m, from, &place);
     if (a && from + size <= a->end) {
-        if (written) set_written(a, from, size);
+        if (written && size == a->end - a->start) {
+            free(a->written);
+            a->written = NULL;
+        }
+        if (written) set_written(a, from, size), sim_memory_settle(m);
         return;
     }
     if (m->n == m->room) {
@@ -122,7 +107,7 @@ void sim_memory_add(sim_memory *m, const void *start, size_t size, bool written)
     a = m->allocations[place] = wl_alloc(sizeof *a);
     a->start = from;
     a->end = from + size;
-    if (!written) a->written = wl_alloc(size / 8 + 1);
+    if (!written) a->written = wl_alloc(size / 8 + 8);
 }
 
 void sim_memory_remove(sim_memory *m, const void *start) {
@@ -140,12 +125,24 @@ bool sim_memory_has(const sim_memory *m, const void *start, size_t size) {
     return a && size <= a->end - (uintptr_t)start;
 }
 
-uint32_t global_launch(sim_memory *m) {
+void sim_memory_settle(sim_memory *m) {
+    m->over = m->launches;
+}
+
+uint32_t global_launch(sim_memory *m, bool programmatic, uint32_t *over) {
+    told_forget(&m->told);
+    if (!programmatic) m->over = m->launches;
+    *over = m->over;
+    return ++m->launches;
+}
+
+told_table *global_told(sim_memory *m) {
     pthread_mutex_lock(&m->lock);
-    uint32_t number = atomic_fetch_add(&m->launches, 1) + 1;
-    forget_told(m);
+    return &m->told;
+}
+
+void global_told_done(sim_memory *m) {
     pthread_mutex_unlock(&m->lock);
-    return number;
 }
 
 /* ---- access ---- */
@@ -193,72 +190,105 @@ void global_unlock(machine *m, uint64_t address) {
 
 /* ---- order ---- */
 
-static bool foreign_knows(const mem_access *a, const history *h, bool write) {
+static bool ordered(const mem_access *a, const history *h) {
+    const run_state *r = a->warp->machine->run;
     const cluster *c = a->warp->block->cluster;
-    for (uint32_t k = 0; k < c->n_foreign; k++) {
-        const struct foreign *f = &c->foreign[k];
-        uint32_t agent = epoch_agent(h->at);
-        if (f->cluster == h->cluster - 1 && (write || f->fenced) &&
-            a->knows->v[f->warp] >= f->tick && agent < f->n && f->v[agent] >= epoch_clock(h->at))
-            return true;
-    }
-    return false;
+    if (!h->cluster) return true;
+    if (h->launch != r->launch_number)
+        return h->launch <= r->launches_over || a->knows->v[c->grid_agent];
+    if (h->cluster - 1 == c->id) return epoch_known(a->knows, h->at);
+    return told_known(c, a->knows, h->cluster - 1, h->at, false);
 }
 
-static bool ordered(const mem_access *a, const history *h, bool write) {
-    const run_state *r = a->warp->machine->run;
-    if (!h->cluster || h->launch != r->launch_number) return true;
-    if (h->cluster - 1 == a->warp->block->cluster->id) return epoch_known(a->knows, h->at);
-    return foreign_knows(a, h, write);
+static bool strong(const history *h) {
+    return epoch_lane(h->at) == LIKE_LANE;
 }
 
 static bool alike(const mem_access *a, const history *h) {
-    return epoch_lane(h->at) == LIKE_LANE && epoch_lane(a->at) == LIKE_LANE;
+    return strong(h) && epoch_lane(a->at) == LIKE_LANE;
+}
+
+/* A strong write, and whoever accesses has seen it by a strong read since. */
+static bool observed(const mem_access *a, const record *r) {
+    for (int k = 0; k < READS && strong(&r->write); k++)
+        if (r->read[k].cluster && strong(&r->read[k]) && !(r->older >> k & 1) &&
+            ordered(a, &r->read[k]))
+            return true;
+    return false;
+}
+
+/* An ordered write by the generic proxy that the async proxy may not read yet. */
+static bool hidden(const mem_access *a, const history *h) {
+    const cluster *c = a->warp->block->cluster;
+    uint32_t agent = epoch_agent(h->at), first = 3 * c->n_warps;
+    if (!a->async || !h->cluster || h->launch != a->warp->machine->run->launch_number ||
+        agent >= 6 * c->n_warps)
+        return false;
+    if (h->cluster - 1 != c->id) return !told_known(c, a->knows, h->cluster - 1, h->at, true);
+    return !c->images || a->knows->v[c->images + agent - first] < epoch_clock(h->at);
+}
+
+static const char *who_did(const mem_access *a, const history *h, char *who, size_t size) {
+    const cluster *c = a->warp->block->cluster;
+    if (h->launch != a->warp->machine->run->launch_number)
+        snprintf(who, size, "the kernel before");
+    else if (h->cluster - 1 == c->id) epoch_who(c, h->at, who, size);
+    else {
+        const sim_program *p = a->warp->machine->run->program;
+        const sim_insn *i = &p->insn[epoch_pc(h->at) < (uint32_t)p->n_insns ? epoch_pc(h->at) : 0];
+        char where[96];
+        snprintf(who, size, "cluster %u (%s)", h->cluster - 1, place_of(i, where, sizeof where));
+    }
+    return who;
 }
 
 static void complain(const mem_access *a, uint64_t address, const char *does, const char *what,
                      const history *h) {
-    cluster *c = a->warp->block->cluster;
+    bool before = h->launch != a->warp->machine->run->launch_number;
     char who[200];
-    if (h->cluster - 1 == c->id) {
-        epoch_who(c, h->at, who, sizeof who);
-    } else {
-        const sim_program *p = a->warp->machine->run->program;
-        const sim_insn *i = &p->insn[epoch_pc(h->at) < (uint32_t)p->n_insns ? epoch_pc(h->at) : 0];
-        snprintf(who, sizeof who, "cluster %u (%s, line %d, PTX %d)", h->cluster - 1, i->opcode,
-                 i->source_line, i->ptx_line);
-    }
-    report(a->warp, a->insn, h->at, "race",
-           "%s global 0x%llx, but the %s by %s is not ordered before it", does,
-           (unsigned long long)address, what, who);
+    report(a->warp, a->insn, before ? 0 : h->at, before ? "griddepcontrol" : "race",
+           "%s global 0x%llx, but the %s by %s is not ordered before it%s", does,
+           (unsigned long long)address, what, who_did(a, h, who, sizeof who),
+           before ? ": no griddepcontrol.wait has been" : "");
 }
 
 static void read_record(const mem_access *a, record *r, uint64_t address) {
     history now = {a->warp->machine->run->launch_number, a->warp->block->cluster->id + 1, a->at};
-    if (!ordered(a, &r->write, false) && !alike(a, &r->write))
+    char who[200];
+    if (!ordered(a, &r->write) && !alike(a, &r->write) && !observed(a, r))
         complain(a, address, "reads", "write", &r->write);
-    for (int k = 0; k < READS; k++)
-        if (ordered(a, &r->read[k], false) || r->read[k].cluster == now.cluster) {
-            r->read[k] = now;
-            return;
-        }
-    r->read[1] = now;
+    else if (hidden(a, &r->write))
+        report(a->warp, a->insn, r->write.at, "proxy",
+               "the async proxy reads global 0x%llx, written by %s, with no fence.proxy.async "
+               "between",
+               (unsigned long long)address, who_did(a, &r->write, who, sizeof who));
+    int k = 0;
+    while (k < READS - 1 && !ordered(a, &r->read[k]) && r->read[k].cluster != now.cluster) k++;
+    r->read[k] = now;
+    r->older &= (uint8_t)~(1 << k);
 }
 
-/* Strong accesses that are not ordered among themselves stay known, for a plain one to come; not
-   after a read-modify-write, which has seen them and stands for them. */
+/* Strong accesses that are not ordered among themselves stay known, for a plain one to come; not a
+   write that a read-modify-write has seen, for which it stands. */
 static void write_record(const mem_access *a, record *r, uint64_t address) {
     bool sees = !(a->insn->op == SIM_OP_ST_GLOBAL || a->insn->op == SIM_OP_ST_GENERIC);
+    bool seen = observed(a, r);
     history left[READS] = {0};
+    uint8_t older = 0;
     int n = 0;
     const history *before[1 + READS] = {&r->write, &r->read[0], &r->read[1]};
     for (int k = 0; k < 1 + READS; k++) {
-        if (ordered(a, before[k], true)) continue;
+        bool write = !k || r->older >> (k - 1) & 1;
+        if (ordered(a, before[k]) || (!k && seen)) continue;
         if (!alike(a, before[k]))
-            complain(a, address, "overwrites", k ? "read" : "write", before[k]);
-        else if (!sees && n < READS) left[n++] = *before[k];
+            complain(a, address, "overwrites", write ? "write" : "read", before[k]);
+        else if (n < READS && (k || !sees)) {
+            older |= (uint8_t)(write << n);
+            left[n++] = *before[k];
+        }
     }
     memcpy(r->read, left, sizeof r->read);
+    r->older = older;
     r->write =
         (history){a->warp->machine->run->launch_number, a->warp->block->cluster->id + 1, a->at};
 }
@@ -281,6 +311,7 @@ static record *split_record(record *r) {
     for (int k = 0; k < 32; k++) {
         s[k].write = r->write;
         memcpy(s[k].read, r->read, sizeof r->read);
+        s[k].older = r->older;
     }
     return r->split = s;
 }
@@ -310,17 +341,21 @@ static void each_record(const mem_access *a, uint64_t address, uint32_t bytes, b
 
 static void check_written(const mem_access *a, uint64_t address, uint32_t bytes) {
     const allocation *in = allocation_at(a->warp->machine, address);
-    for (uint32_t k = 0; in->written && k < bytes; k++) {
-        size_t at = address + k - in->start;
-        uint8_t bits = __atomic_load_n(&in->written[at / 8], __ATOMIC_RELAXED);
-        if (!(at % 8) && k + 8 <= bytes && bits == 0xff) {
-            k += 7;
+    size_t at = address - in->start, end = at + bytes;
+    uint64_t many;
+    while (in->written && at < end) {
+        memcpy(&many, in->written + at / 8, sizeof many);
+        if (at % 8 == 0 && at + 64 <= end && many == UINT64_MAX) {
+            at += 64;
             continue;
         }
-        if (bits >> at % 8 & 1) continue;
-        report(a->warp, a->insn, 0, "unwritten", "reads global 0x%llx, which nothing has written",
-               (unsigned long long)address + k);
-        return;
+        if (!(many >> at % 8 & 1)) {
+            report(a->warp, a->insn, 0, "unwritten",
+                   "reads global 0x%llx, which nothing has written",
+                   (unsigned long long)(in->start + at));
+            return;
+        }
+        at++;
     }
 }
 
@@ -339,116 +374,4 @@ void global_atomic(const mem_access *a, uint64_t address, uint32_t bytes, bool w
         check_written(a, address, bytes);
     if (writes) set_written(allocation_at(a->warp->machine, address), address, bytes);
     each_record(a, address, bytes, true, writes ? write_record : read_record);
-}
-
-/* ---- telling and hearing ---- */
-
-static void tell(sim_memory *m, uint64_t address, uint32_t launch, uint32_t from, const uint32_t *v,
-                 uint32_t n) {
-    told *t = NULL;
-    for (uint32_t k = 0; k < m->n_told && !t; k++)
-        if (m->told[k].address == address && m->told[k].cluster == from &&
-            m->told[k].launch == launch)
-            t = &m->told[k];
-    if (!t) {
-        if (m->n_told == m->told_room) {
-            m->told_room = m->told_room ? 2 * m->told_room : 16;
-            m->told = wl_grow(m->told, m->told_room * sizeof *m->told);
-        }
-        t = &m->told[m->n_told++];
-        *t = (told){address, launch, from, 0, NULL};
-    }
-    if (t->n < n) {
-        t->v = wl_grow(t->v, n * sizeof *t->v);
-        memset(t->v + t->n, 0, (n - t->n) * sizeof *t->v);
-        t->n = n;
-    }
-    for (uint32_t k = 0; k < n; k++)
-        if (t->v[k] < v[k]) t->v[k] = v[k];
-}
-
-/* A strong write at an address: tells what the warp knows (now: a release), or knew at its last
-   fence. A plain write ends what was told there before; a read-modify-write goes on with it. */
-void global_release(warp *w, uint32_t mask, uint64_t address, bool now, bool rmw) {
-    run_state *r = w->machine->run;
-    cluster *c = w->block->cluster;
-    if (!r->options.check || r->n_clusters == 1) return;
-    const vclock *v = now ? warp_tells(w, mask) : w->fence.v ? &w->fence : NULL;
-    pthread_mutex_lock(&r->memory->lock);
-    for (uint32_t k = 0; k < r->memory->n_told && !rmw; k++) {
-        told *t = &r->memory->told[k];
-        if (t->address == address && t->launch == r->launch_number) t->n = 0;
-    }
-    if (v) {
-        tell(r->memory, address, r->launch_number, c->id, v->v, c->n_agents);
-        for (uint32_t k = 0; k < c->n_foreign; k++) {
-            const struct foreign *f = &c->foreign[k];
-            if (f->fenced && v->v[f->warp] >= f->tick)
-                tell(r->memory, address, r->launch_number, f->cluster, f->v, f->n);
-        }
-    }
-    pthread_mutex_unlock(&r->memory->lock);
-    if (now) warp_tick(w);
-}
-
-/* The last few from each cluster by each warp are kept: others in it learn of them soon. */
-#define KEPT 8
-static void hear(warp *w, const told *t, bool fenced) {
-    cluster *c = w->block->cluster;
-    uint32_t same = 0, oldest = 0;
-    for (uint32_t k = c->n_foreign; k-- > 0;) {
-        const struct foreign *f = &c->foreign[k];
-        if (f->cluster != t->cluster || f->warp != w->agent) continue;
-        same++;
-        oldest = k;
-        if (f->n == t->n && f->fenced >= fenced && !memcmp(f->v, t->v, t->n * sizeof *t->v)) return;
-    }
-    if (same >= KEPT) {
-        free(c->foreign[oldest].v);
-        c->n_foreign--;
-        memmove(&c->foreign[oldest], &c->foreign[oldest + 1],
-                (c->n_foreign - oldest) * sizeof *c->foreign);
-    }
-    if (c->n_foreign == c->foreign_room) {
-        c->foreign_room = c->foreign_room ? 2 * c->foreign_room : 16;
-        c->foreign = wl_grow(c->foreign, c->foreign_room * sizeof *c->foreign);
-    }
-    struct foreign *f = &c->foreign[c->n_foreign++];
-    *f =
-        (struct foreign){t->cluster, t->n, w->agent, w->now, fenced, wl_alloc(t->n * sizeof *f->v)};
-    memcpy(f->v, t->v, t->n * sizeof *f->v);
-}
-
-void global_acquire(warp *w, uint32_t mask, uint64_t address, bool now) {
-    (void)mask;
-    run_state *r = w->machine->run;
-    if (!r->options.check || r->n_clusters == 1) return;
-    pthread_mutex_lock(&r->memory->lock);
-    for (uint32_t k = 0; k < r->memory->n_told; k++) {
-        const told *t = &r->memory->told[k];
-        if (t->address == address && t->n && t->launch == r->launch_number &&
-            t->cluster != w->block->cluster->id)
-            hear(w, t, now);
-    }
-    pthread_mutex_unlock(&r->memory->lock);
-    warp_tick(w);
-}
-
-void global_fence(warp *w, uint32_t mask) {
-    cluster *c = w->block->cluster;
-    run_state *r = w->machine->run;
-    if (!r->options.check || r->n_clusters == 1) return;
-    for (uint32_t k = 0; k < c->n_foreign; k++)
-        if (c->foreign[k].warp == w->agent && !c->foreign[k].fenced) {
-            c->foreign[k].fenced = true;
-            c->foreign[k].tick = w->now;
-        }
-    if (!w->fence.v) clock_open(c, &w->fence);
-    clock_join(c, &w->fence, warp_tells(w, mask));
-    warp_tick(w);
-}
-
-void global_forget(cluster *c) {
-    for (uint32_t k = 0; k < c->n_foreign; k++) free(c->foreign[k].v);
-    free(c->foreign);
 }

@@ -45,8 +45,9 @@ typedef uint64_t __attribute__((may_alias)) lane_64;
 /* ---- clocks (clock.c) ---- */
 
 /* Agents of a cluster of W warps: 3W images, then 2W warps (accesses by several lanes, by one
-   lane), W groups of cp.async, W reads and W writes of bulk stores, the warpgroups, the mbarriers.
-   An image is how far the async proxy may know a generic agent: `agent - 3W`. */
+   lane), W groups of cp.async, W reads and W writes of bulk stores, the warpgroups, the kernels
+   before, 3W images of global memory if the program needs them, the mbarriers. An image is how far
+   the async proxy may know a generic agent: `agent - 3W`. */
 typedef struct {
     uint32_t *v;
 } vclock;
@@ -93,7 +94,7 @@ void warp_acquire(warp *w, uint32_t mask, const vclock *from);
 void warp_learns(warp *w, uint32_t mask, uint32_t agent, uint32_t clock);
 void warp_joins_lanes(
     warp *w); /* memory of all its lanes is in order: bar.warp.sync and the like */
-void warp_fences_proxy(warp *w, uint32_t mask);
+void warp_fences_proxy(warp *w, uint32_t mask, uint32_t images);
 epoch warp_epoch(warp *w, uint32_t mask, const sim_insn *insn);
 void warp_marks(warp *w, uint32_t mask); /* these lanes have touched memory */
 
@@ -219,9 +220,11 @@ struct warp {
 
     copy_book *copies[COPIES_KINDS];
     uint32_t registers, set_turns; /* as setmaxnreg has it */
-    uint32_t cluster_round;        /* that its arrival makes; 0: it has waited */
+    /* Of barriers of the cluster: the round of its last arrival; lanes that have come for the next
+       one; lanes that have come and not waited yet. */
+    uint32_t cluster_round, cluster_came, cluster_lanes;
     uint32_t *defined;             /* per slot: lanes that hold a value; NULL: all sure to */
-    vclock fence;                  /* known at the last fence of gpu scope; v NULL: none */
+    struct strong *strong;         /* told and heard by fences (told.c); NULL: nothing yet */
     uint64_t steps;
 };
 
@@ -264,6 +267,12 @@ struct block {
     uint32_t pending; /* asynchronous operations under way that touch it */
 };
 
+/* What has been told at addresses (told.c). */
+typedef struct {
+    struct told **bucket;
+    uint32_t room, n;
+} told_table;
+
 struct cluster {
     machine *machine;
     uint32_t id, base[3]; /* of the first block */
@@ -273,7 +282,10 @@ struct cluster {
     block *blocks;
     uint32_t live, arrived, round;
     vclock arriving, arrived_all;
-    struct foreign *foreign; /* what is known of other clusters (global.c) */
+    uint32_t grid_agent; /* 1: the kernels before are over */
+    uint32_t images;     /* of global memory; 0: no fence makes any */
+    told_table told;     /* at shared addresses */
+    struct foreign *foreign; /* what is known of other clusters */
     uint32_t n_foreign, foreign_room;
 };
 
@@ -324,6 +336,8 @@ typedef struct {
     uint8_t *params; /* 64-byte aligned copy */
     uint32_t n_clusters, shared_bytes;
     uint32_t launch_number; /* of the memory */
+    uint32_t launches_over; /* launches up to this one were over when it began */
+    bool proxy_fences;      /* the program has some for global memory */
     bool threaded;
     atomic_uint next;
     atomic_bool stop;
@@ -422,8 +436,9 @@ mbarrier *mbarrier_find(warp *w, const sim_insn *i, block *b, uint32_t address, 
 void mbarrier_arrive(warp *w, const sim_insn *i, mbarrier *b, const vclock *tells, uint32_t n);
 /* Bytes of an asynchronous write that was issued in `phase` have landed. */
 void mbarrier_land(warp *w, const sim_insn *i, mbarrier *b, uint32_t phase, uint32_t bytes);
-/* A warp has left: barriers that wait for all may be complete. */
+/* A warp has left: barriers that wait for all may be complete; lanes have: its arrival may be. */
 void barriers_without(warp *w, const sim_insn *i);
+void cluster_without_lanes(warp *w);
 void block_check_exit(block *b, warp *w, const sim_insn *i);
 
 /* ---- products (wgmma.c) ---- */
@@ -443,20 +458,33 @@ void *global_at(warp *w, const sim_insn *i, uint64_t address, uint32_t bytes, ui
 void global_read(const mem_access *a, uint64_t address, uint32_t bytes);
 void global_write(const mem_access *a, uint64_t address, uint32_t bytes);
 void global_atomic(const mem_access *a, uint64_t address, uint32_t bytes, bool writes);
-/* Strong accesses and fences: what other clusters are told and heard of. */
-void global_release(warp *w, uint32_t mask, uint64_t address, bool now, bool rmw);
-void global_acquire(warp *w, uint32_t mask, uint64_t address, bool now);
-void global_fence(warp *w, uint32_t mask);
-void global_forget(cluster *c);
 void global_lock(machine *m, uint64_t address); /* atomics of host threads exclude each other */
 void global_unlock(machine *m, uint64_t address);
-uint32_t global_launch(sim_memory *memory); /* begins one */
+/* Begins one. *over: of those before, up to this one all are over. */
+uint32_t global_launch(sim_memory *memory, bool programmatic, uint32_t *over);
+told_table *global_told(sim_memory *memory); /* locked, until it is done with */
+void global_told_done(sim_memory *memory);
+
+/* ---- strong accesses and fences (told.c) ---- */
+
+/* Before a strong write (goes_on: a read-modify-write), after a strong read; of global memory or at
+   an address in the cluster's shared memory. */
+void told_write(warp *w, const sim_insn *i, uint32_t mask, uint64_t address, bool global,
+                bool goes_on);
+void told_read(warp *w, const sim_insn *i, uint32_t mask, uint64_t address, bool global);
+void told_fence(warp *w, const sim_insn *i, uint32_t mask);
+/* Does one that knows this know of another cluster's epoch; and the async proxy, if it reads? */
+bool told_known(const cluster *c, const vclock *knows, uint32_t of, epoch e, bool proxy);
+void told_forget(told_table *t);
+void told_close(cluster *c);
 
 /* ---- findings (report.c) ---- */
 
 /* One finding for each rule, instruction and other instruction (other: an epoch or 0). */
 void report(warp *w, const sim_insn *i, epoch other, const char *rule, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
+/* Words for where an instruction is. */
+const char *place_of(const sim_insn *i, char *text, size_t size);
 /* Words for who an epoch is: "warp 3 at line 40 (st.shared.u32)". */
 const char *epoch_who(const cluster *c, epoch e, char *text, size_t size);
 void report_deadlock(machine *m);

@@ -123,8 +123,8 @@ static step load(warp *w, const sim_insn *i, uint32_t mask) {
             if (i->list[k] != SIM_NONE)
                 put_register(w, i->list[k], i->register_bytes, l, extend(i, value));
         }
-        if (from && i->flags & SIM_FLAG_STRONG && space_of(w, i, address[l]) == GLOBAL)
-            global_acquire(w, 1u << l, address[l], i->flags & SIM_FLAG_ACQUIRE);
+        if (from && i->flags & SIM_FLAG_STRONG && space_of(w, i, address[l]) != PARAM)
+            told_read(w, i, 1u << l, address[l], space_of(w, i, address[l]) == GLOBAL);
     }
     if (i->op != SIM_OP_LD_PARAM) warp_marks(w, mask);
     return NEXT;
@@ -143,10 +143,8 @@ static step store(warp *w, const sim_insn *i, uint32_t mask) {
         }
         bool again = mask & ((1u << l) - 1) && address == first;
         o.value = again ? bytes : NULL;
-        bool strong = i->flags & (SIM_FLAG_STRONG | SIM_FLAG_RELEASE);
-        bool global = space_of(w, i, address) == GLOBAL;
-        if (strong && global)
-            global_release(w, 1u << l, address, i->flags & SIM_FLAG_RELEASE, false);
+        if (i->flags & SIM_FLAG_STRONG)
+            told_write(w, i, 1u << l, address, space_of(w, i, address) == GLOBAL, false);
         void *to = locate(&o, address, l, o.bytes);
         if (to) memcpy(to, bytes, o.bytes);
     }
@@ -218,7 +216,6 @@ static step atomic(warp *w, const sim_insn *i, uint32_t mask) {
     memory_op o = begin(w, i, mask, i->width * (uint32_t)n);
     o.reads = o.writes = o.atomic = true;
     uint64_t old[SIM_LANES];
-    bool release = i->flags & SIM_FLAG_RELEASE, acquire = i->flags & SIM_FLAG_ACQUIRE;
     uint32_t bytes = i->width == 8 ? 8 : 4;
     FOR_LANES(l, mask) {
         uint64_t address = address_of(w, i, returns ? 1 : 0, l);
@@ -226,6 +223,7 @@ static step atomic(warp *w, const sim_insn *i, uint32_t mask) {
         uint8_t *at = locate(&o, address, l, o.bytes);
         if (!at) continue;
         bool global = space_of(w, i, address) == GLOBAL;
+        told_write(w, i, 1u << l, address, global, true);
         if (global) global_lock(w->machine, address);
         for (int k = 0; k < n; k++) {
             uint64_t value = returns ? get_register(w, i->operand[2], bytes, l)
@@ -234,8 +232,7 @@ static step atomic(warp *w, const sim_insn *i, uint32_t mask) {
             old[l] = update(i, at + k * i->width, value, other);
         }
         if (global) global_unlock(w->machine, address);
-        if (global) global_release(w, 1u << l, address, release, true);
-        if (global) global_acquire(w, 1u << l, address, acquire);
+        told_read(w, i, 1u << l, address, global);
     }
     if (returns && has(i, 0))
         FOR_LANES(l, mask) put_register(w, i->operand[0], bytes, l, old[l]);

@@ -106,6 +106,7 @@ enum {
     SIM_FLAG_STRONG = 16384,  /* relaxed, acquire, release, volatile: no race with its like */
     SIM_FLAG_NAN = 32768, SIM_FLAG_RELU = 65536, SIM_FLAG_NOINC = 131072,
     SIM_FLAG_SC = 262144,     /* fence.sc */
+    SIM_FLAG_ALIGNED = 524288, /* of a barrier: all lanes of the warp execute it together */
 };
 
 /* Special registers that a program reads have slots which the machine fills at a warp's start. */

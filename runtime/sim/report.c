@@ -2,7 +2,7 @@
    SPDX-License-Identifier: BSD-3-Clause */
 #include "machine.h"
 
-static const char *place(const sim_insn *i, char *text, size_t size) {
+const char *place_of(const sim_insn *i, char *text, size_t size) {
     if (i->source_line)
         snprintf(text, size, "%s, line %d, PTX %d", i->opcode, i->source_line, i->ptx_line);
     else snprintf(text, size, "%s, PTX %d", i->opcode, i->ptx_line);
@@ -22,7 +22,7 @@ const char *epoch_who(const cluster *c, epoch e, char *text, size_t size) {
     char where[96], warp_name[40];
     const sim_program *p = c->machine->run->program;
     uint32_t pc = epoch_pc(e);
-    place(&p->insn[pc < (uint32_t)p->n_insns ? pc : 0], where, sizeof where);
+    place_of(&p->insn[pc < (uint32_t)p->n_insns ? pc : 0], where, sizeof where);
     uint32_t team = agent - 8 * n;
     if (agent < 5 * n) {
         at = (agent - 3 * n) / 2;
@@ -82,7 +82,7 @@ static void add(run_state *r, const warp *w, const sim_insn *i, uint32_t other, 
         wl_buf_text(&text, what);
         if (i) {
             char where[96];
-            wl_buf_printf(&text, " (%s)", place(i, where, sizeof where));
+            wl_buf_printf(&text, " (%s)", place_of(i, where, sizeof where));
         }
         f->rule = wl_copy(rule);
         f->text = text.data;

@@ -56,7 +56,7 @@ void shared_remote(warp *w, const sim_insn *i, block *b) {
 static bool lanes_race(const mem_access *a, epoch e) {
     const warp *w = a->warp;
     uint32_t agent = epoch_agent(e), lane = epoch_lane(e);
-    if ((agent | 1) != (w->agent | 1) || (epoch_agent(a->at) | 1) != (w->agent | 1)) return false;
+    if (agent - w->agent > 1 || epoch_agent(a->at) - w->agent > 1) return false;
     if (epoch_clock(e) <= w->joined || epoch_clock(e) <= w->heard) return false;
     if (lane >= UNKNOWN_LANE || epoch_lane(a->at) >= UNKNOWN_LANE) return false;
     return lane != epoch_lane(a->at) || lane == SEVERAL_LANES;

@@ -110,6 +110,14 @@ static sim_options filled(const sim_options *given) {
     return o;
 }
 
+static bool has_proxy_fence(const sim_program *p) {
+    for (int k = 0; k < p->n_insns; k++)
+        if (p->insn[k].op == SIM_OP_FENCE_PROXY_ASYNC ||
+            p->insn[k].op == SIM_OP_FENCE_PROXY_ASYNC_GLOBAL)
+            return true;
+    return false;
+}
+
 wl_status sim_run(const sim_program *program, const sim_launch *launch, sim_memory *memory,
                   const sim_options *options, sim_result *result) {
     wl_status status = check_launch(program, launch);
@@ -123,7 +131,8 @@ wl_status sim_run(const sim_program *program, const sim_launch *launch, sim_memo
                    (launch->grid[2] / launch->cluster[2]);
     r.params = aligned_alloc(64, (program->params_size + 63u) / 64 * 64 + 64);
     if (program->params_size) memcpy(r.params, launch->params, program->params_size);
-    r.launch_number = global_launch(memory);
+    r.launch_number = global_launch(memory, launch->programmatic, &r.launches_over);
+    r.proxy_fences = has_proxy_fence(program);
     r.first_finding = result->n_findings;
     r.keys = wl_alloc((size_t)r.options.max_findings * sizeof *r.keys);
     pthread_mutex_init(&r.lock, NULL);

@@ -31,9 +31,11 @@ bool sim_program_param(const sim_program *program, int i, size_t *offset, size_t
 typedef struct sim_memory sim_memory;
 sim_memory *sim_memory_open(void);
 void sim_memory_close(sim_memory *memory);
-/* Known bytes; `written`: they count as initialised. */
+/* Known bytes; `written`: they count as initialised, by the host, and after what was launched. */
 void sim_memory_add(sim_memory *memory, const void *start, size_t size, bool written);
 void sim_memory_remove(sim_memory *memory, const void *start);
+/* What was launched is over. */
+void sim_memory_settle(sim_memory *memory);
 /* Does [start, start + size) lie in one allocation? */
 bool sim_memory_has(const sim_memory *memory, const void *start, size_t size);
 
@@ -46,6 +48,7 @@ typedef struct {
     uint32_t shared; /* bytes of dynamic shared memory */
     const void *params;
     size_t params_size;
+    bool programmatic; /* begins before those before it are over: griddepcontrol.wait */
 } sim_launch;
 
 typedef struct {

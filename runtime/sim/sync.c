@@ -66,7 +66,7 @@ mbarrier *mbarrier_find(warp *w, const sim_insn *i, block *b, uint32_t address, 
         return NULL;
     }
     uint32_t agent = epoch_agent(m->init), lane = epoch_lane(m->init), clock = epoch_clock(m->init);
-    bool other_lane = (agent | 1) == (w->agent | 1) && clock > w->joined && clock > w->heard &&
+    bool other_lane = agent - w->agent <= 1 && clock > w->joined && clock > w->heard &&
                       mask != 1u << lane;
     if (checks(w) && (!epoch_known(warp_knows(w, mask), m->init) || other_lane)) {
         char who[160];
@@ -240,13 +240,35 @@ static step pending_count(warp *w, const sim_insn *i, uint32_t mask) {
 
 /* ---- barriers of a block ---- */
 
-static void take_result(warp *w, const sim_insn *i, const named_barrier *n) {
+/* Lanes that do not execute it go on. */
+static void let_others_go_on(warp *w, uint32_t mask) {
+    lane_group *g = &w->group[w->at];
+    if (g->mask == mask) return;
+    w->group[w->n_groups++] = (lane_group){.pc = g->pc + 1, .mask = g->mask & ~mask};
+    g->mask = mask;
+}
+
+/* Do lanes of the group wait at barrier n for others of their warp? */
+static bool waits_at(const lane_group *g, const named_barrier *n) {
+    return g->state == WAIT_LANES && g->object == n;
+}
+
+/* Without .aligned: lanes come one by one, from anywhere, and the last one brings the warp. */
+static step gather_anywhere(warp *w, named_barrier *n, uint32_t mask) {
+    uint32_t here = mask;
+    let_others_go_on(w, mask);
+    for (int k = 0; k < w->n_groups; k++)
+        if (waits_at(&w->group[k], n)) here |= w->group[k].mask;
+    return w->alive & ~here ? warp_wait(w, WAIT_LANES, n, w->alive, 0) : NEXT;
+}
+
+static void take_result(warp *w, const sim_insn *i, uint32_t mask, const named_barrier *n) {
     if (!i->results) return;
     uint32_t value = i->op == SIM_OP_BAR_RED_POPC  ? n->count
                      : i->op == SIM_OP_BAR_RED_AND ? (n->all ? ~0u : 0)
                                                    : (n->any ? ~0u : 0);
     uint32_t *d = slot_of(w, i->operand[0]);
-    FOR_LANES(l, w->alive) d[l] = value;
+    FOR_LANES(l, mask) d[l] = value;
 }
 
 static void complete_barrier(block *b, uint32_t number) {
@@ -257,7 +279,7 @@ static void complete_barrier(block *b, uint32_t number) {
         for (int at = 0; at < w->n_groups; at++) {
             lane_group *g = &w->group[at];
             if (g->state != WAIT_BARRIER || g->a != number) continue;
-            take_result(w, &insn[g->pc], n);
+            take_result(w, &insn[g->pc], g->mask, n);
             g->state = RUNNING;
             g->pc++;
             warp_acquire(w, w->alive, &n->arrived);
@@ -275,12 +297,40 @@ static uint32_t named_number(warp *w, const sim_insn *i, uint32_t mask) {
     return 15;
 }
 
+/* What the lanes of a group bring to bar.red. */
+static void add_votes(warp *w, const sim_insn *i, uint32_t mask, named_barrier *n) {
+    if (!i->results) return;
+    uint32_t set = lanes_of(slot_of(w, i->operand[i->results + 2]));
+    if (i->flags & SIM_FLAG_NEGATE) set = ~set;
+    n->count += (uint32_t)__builtin_popcount(set & mask);
+    n->any |= set & mask;
+    n->all &= !(mask & ~set);
+}
+
+/* The warp's lanes wait for other warps; those that only arrive go on. */
+static void wait_at_barrier(warp *w, named_barrier *n, uint32_t number, bool given) {
+    const sim_insn *insn = w->machine->run->program->insn;
+    for (int k = 0; k < w->n_groups; k++) {
+        lane_group *g = &w->group[k];
+        if (k != w->at && !waits_at(g, n)) continue;
+        add_votes(w, &insn[g->pc], g->mask, n);
+        bool goes_on = insn[g->pc].op == SIM_OP_BAR_ARRIVE;
+        if (goes_on) *g = (lane_group){.pc = g->pc + 1, .mask = g->mask};
+        else
+            *g = (lane_group){
+                .pc = g->pc, .mask = g->mask, .state = WAIT_BARRIER, .a = number, .b = given,
+                .object = n};
+    }
+}
+
 static step come_to_barrier(warp *w, const sim_insn *i, uint32_t mask) {
-    if (warp_gather(w, i, ALL_LANES, mask) == STAY) return STAY;
     block *b = w->block;
     uint32_t number = named_number(w, i, mask), at = i->results + 1u;
     named_barrier *n = &b->named[number];
     bool given = has(i, (int)at);
+    if ((i->flags & SIM_FLAG_ALIGNED ? warp_gather(w, i, ALL_LANES, mask)
+                                     : gather_anywhere(w, n, mask)) == STAY)
+        return STAY;
     uint32_t need = given ? uniform_of(w, i->operand[at], mask) : b->live * SIM_LANES;
     if (given && (need % SIM_LANES || !need || need > b->n_warps * SIM_LANES))
         report(w, i, 0, "barrier",
@@ -295,26 +345,14 @@ static step come_to_barrier(warp *w, const sim_insn *i, uint32_t mask) {
     if (n->warps >> w->number & 1)
         report(w, i, 0, "barrier", "barrier %u: this warp comes twice in one round", number);
     if (!n->got) n->all = 1;
-    if (i->results) {
-        uint32_t set = lanes_of(slot_of(w, i->operand[at + 1]));
-        if (i->flags & SIM_FLAG_NEGATE) set = ~set;
-        n->count += (uint32_t)__builtin_popcount(set & w->alive);
-        n->any |= set & w->alive;
-        n->all &= !(w->alive & ~set);
-    }
     n->warps |= 1u << w->number;
     n->need = need;
     n->got += SIM_LANES;
     warp_joins_lanes(w);
     warp_release(w, w->alive, &n->arrived);
-    if (i->op == SIM_OP_BAR_ARRIVE) {
-        if (n->got >= need) complete_barrier(b, number);
-        return NEXT;
-    }
-    warp_wait(w, WAIT_BARRIER, n, number, given);
-    if (n->got < need) return STAY;
-    complete_barrier(b, number);
-    return JUMPED;
+    wait_at_barrier(w, n, number, given);
+    if (n->got >= need) complete_barrier(b, number);
+    return w->group[w->at].state == RUNNING ? JUMPED : STAY;
 }
 
 void barriers_without(warp *w, const sim_insn *i) {
@@ -342,32 +380,45 @@ void barriers_without(warp *w, const sim_insn *i) {
 
 /* ---- barriers of a cluster ---- */
 
-static step cluster_arrive(warp *w, const sim_insn *i, uint32_t mask) {
-    if (warp_gather(w, i, ALL_LANES, mask) == STAY) return STAY;
+/* The arrival of a warp whose lanes have all come. */
+void cluster_without_lanes(warp *w) {
     cluster *c = w->block->cluster;
-    if (w->cluster_round)
+    if (!w->cluster_came || w->alive & ~w->cluster_came) return;
+    w->cluster_came = 0;
+    w->cluster_round = c->round + 1;
+    if (++c->arrived < c->live) return;
+    c->arrived = 0;
+    clock_copy(c, &c->arrived_all, &c->arriving);
+    c->round++;
+    w->machine->events++;
+}
+
+static step cluster_arrive(warp *w, const sim_insn *i, uint32_t mask) {
+    bool aligned = i->flags & SIM_FLAG_ALIGNED;
+    if (aligned && warp_gather(w, i, ALL_LANES, mask) == STAY) return STAY;
+    if (w->cluster_lanes & mask)
         report(w, i, 0, "barrier",
                "cluster barrier: this warp arrives twice without a wait between");
-    warp_joins_lanes(w);
-    if (i->flags & SIM_FLAG_RELEASE) warp_release(w, w->alive, &c->arriving);
-    w->cluster_round = c->round + 1;
-    if (++c->arrived >= c->live) {
-        c->arrived = 0;
-        clock_copy(c, &c->arrived_all, &c->arriving);
-        c->round++;
-        w->machine->events++;
-    }
+    if (aligned) warp_joins_lanes(w);
+    if (i->flags & SIM_FLAG_RELEASE)
+        warp_release(w, aligned ? w->alive : mask, &w->block->cluster->arriving);
+    w->cluster_lanes |= mask;
+    w->cluster_came |= mask;
+    cluster_without_lanes(w);
     return NEXT;
 }
 
 static step cluster_wait(warp *w, const sim_insn *i, uint32_t mask) {
-    if (warp_gather(w, i, ALL_LANES, mask) == STAY) return STAY;
+    bool aligned = i->flags & SIM_FLAG_ALIGNED;
+    if (aligned && warp_gather(w, i, ALL_LANES, mask) == STAY) return STAY;
     cluster *c = w->block->cluster;
-    if (c->round < w->cluster_round) return warp_wait(w, WAIT_CLUSTER, NULL, w->cluster_round, 0);
-    if (!w->cluster_round)
+    uint32_t round = mask & w->cluster_came ? c->round + 1 : w->cluster_round;
+    if (!aligned && c->round < round) let_others_go_on(w, mask);
+    if (c->round < round) return warp_wait(w, WAIT_CLUSTER, NULL, round, 0);
+    if (mask & ~w->cluster_lanes)
         report(w, i, 0, "barrier", "cluster barrier: this warp waits without having arrived");
-    w->cluster_round = 0;
-    if (i->flags & SIM_FLAG_ACQUIRE) warp_acquire(w, w->alive, &c->arrived_all);
+    w->cluster_lanes &= ~mask;
+    if (i->flags & SIM_FLAG_ACQUIRE) warp_acquire(w, aligned ? w->alive : mask, &c->arrived_all);
     return NEXT;
 }
 
@@ -386,14 +437,23 @@ static step fence_mbarrier_init(warp *w, const sim_insn *i, uint32_t mask) {
 }
 
 static step fence_proxy(warp *w, const sim_insn *i, uint32_t mask) {
-    (void)i;
-    fence_mbarriers(w, mask);
-    warp_fences_proxy(w, mask);
+    const cluster *c = w->block->cluster;
+    if (i->op != SIM_OP_FENCE_PROXY_ASYNC_GLOBAL) {
+        fence_mbarriers(w, mask);
+        warp_fences_proxy(w, mask, 0);
+    }
+    if (i->op != SIM_OP_FENCE_PROXY_ASYNC_SHARED) warp_fences_proxy(w, mask, c->images);
     return NEXT;
 }
 
 static step fence(warp *w, const sim_insn *i, uint32_t mask) {
-    if (i->flags & (SIM_FLAG_SCOPE_GPU | SIM_FLAG_SCOPE_CLUSTER)) global_fence(w, mask);
+    told_fence(w, i, mask);
+    return NEXT;
+}
+
+static step wait_for_grids(warp *w, const sim_insn *i, uint32_t mask) {
+    (void)i;
+    warp_learns(w, mask, w->block->cluster->grid_agent, 1);
     return NEXT;
 }
 
@@ -475,7 +535,9 @@ warp_op *const sync_ops[SIM_OPS] = {
     [SIM_OP_FENCE] = fence,
     [SIM_OP_FENCE_MBARRIER_INIT] = fence_mbarrier_init,
     [SIM_OP_FENCE_PROXY_ASYNC] = fence_proxy,
+    [SIM_OP_FENCE_PROXY_ASYNC_GLOBAL] = fence_proxy,
     [SIM_OP_FENCE_PROXY_ASYNC_SHARED] = fence_proxy,
+    [SIM_OP_GRIDDEP_WAIT] = wait_for_grids,
     [SIM_OP_WARP_SYNC] = warp_sync,
     [SIM_OP_SETMAXNREG_INC] = set_registers,
     [SIM_OP_SETMAXNREG_DEC] = set_registers,

@@ -30,6 +30,7 @@ typedef struct {
     sim_result result;
     sim_options options;
     uint32_t grid, block, cluster;
+    bool programmatic;
 } kernel_run;
 
 __attribute__((unused)) static void open_run(kernel_run *k) {
@@ -61,7 +62,9 @@ __attribute__((unused)) static void run_lines(kernel_run *k, const char *lines) 
     CHECK_INT(sim_module_load("t", text, strlen(text), &module), WL_OK);
     free(text);
     if (!module) return;
-    sim_launch launch = {{k->grid, 1, 1}, {k->block, 1, 1}, {k->cluster, 1, 1}, 0, params, 192};
+    sim_launch launch = {{k->grid, 1, 1}, {k->block, 1, 1}, {k->cluster, 1, 1},
+                         0,               params,           192,
+                         k->programmatic};
     CHECK_INT(sim_run(sim_module_find(module, "k"), &launch, k->memory, &k->options, &k->result),
               WL_OK);
     sim_module_free(module);
