@@ -87,6 +87,15 @@ class Python(unittest.TestCase):
         self.assertEqual(warploom.forward(self.q, self.k, self.v, False, 0.5, out, True, lse=lse),
                          (out, lse))
 
+    def test_there_may_be_no_keys(self):
+        before = launches()
+        warploom.forward(self.q, Tensor(2, 0, 2, 64), Tensor(2, 0, 2, 64))
+        self.assertEqual(launches(), before + 1)
+
+    def test_few_sms(self):
+        self.raises("sms = -1: expected 0, which means all", self.q, self.k, self.v, sms=-1)
+        warploom.forward_plan(self.q, self.k, self.v, sms=3)()
+
     def test_plans_launch_again(self):
         before = launches()
         plan = warploom.forward_plan(self.q, self.k, self.v, causal=True, kernel="fwd_named")
@@ -108,8 +117,10 @@ class Python(unittest.TestCase):
         q, k, v = self.q, self.k, self.v
         self.assertEqual(self.raises("both are seq_k", q, k, Tensor(2, 51, 2, 64)).status, 2)
         self.raises("q is a (2, 3, 4, 64) float32 tensor on cuda: expected (batch, seq, heads, "
-                    "dim), none of them 0, dtype", Tensor(2, 3, 4, 64, dtype="float32"), k, v)
+                    "dim), none of them 0 but seq of k and v, dtype",
+                    Tensor(2, 3, 4, 64, dtype="float32"), k, v)
         self.raises("q is an empty (2, 0, 6, 64) bfloat16 tensor", Tensor(2, 0, 6, 64), k, v)
+        self.raises("k is an empty (2, 50, 0, 64) bfloat16 tensor", q, Tensor(2, 50, 0, 64), v)
         self.raises("v is a (2, 50, 2, 64) bfloat16 tensor on cpu", q, k,
                     Tensor(2, 50, 2, 64, device="cpu"))
         self.raises("q has 3 dimensions, v 4", Tensor(30, 6, 64), k, v)

@@ -77,21 +77,27 @@ def _stream(index):
         return torch.cuda.current_stream(index).cuda_stream
 
 
-def _pack(q, k, v, o, lse, causal, scale, variant, kernel):
+def _is_empty(name, shape):
+    """k and v may have no rows."""
+    return 0 in (shape[:1] + shape[2:] if name in "kv" else shape)
+
+
+def _pack(q, k, v, o, lse, causal, scale, variant, kernel, sms=0):
     if scale is not None and not 2e-38 <= scale <= 2e38:
         raise Error(f"scale = {scale}: expected None, or a number from 2e-38 to 2e+38")
     fields = [_ARGS.size]
     for name, t in (("q", q), ("k", k), ("v", v), ("out", o)):
         dtype = _DTYPES.get(t.dtype)
-        if dtype is None or not t.is_cuda or t.dim() != 4 or 0 in t.shape:
-            raise Error(f"{name} is {'an empty' if 0 in t.shape else 'a'} {tuple(t.shape)} "
+        empty = _is_empty(name, tuple(t.shape))
+        if dtype is None or not t.is_cuda or t.dim() != 4 or empty:
+            raise Error(f"{name} is {'an empty' if empty else 'a'} {tuple(t.shape)} "
                         f"{t.dtype} tensor on {t.device}: expected (batch, seq, heads, dim), none "
-                        "of them 0, dtype bfloat16 or float16, on a CUDA device")
+                        "of them 0 but seq of k and v, dtype bfloat16 or float16, on a CUDA device")
         if t.requires_grad and torch.is_grad_enabled():
             raise Error(f"{name} requires a gradient: no backward yet, call under torch.no_grad()")
         fields += (t.data_ptr(), dtype, *t.shape, *t.stride())
     return _ARGS.pack(*fields, lse.data_ptr() if lse is not None else 0, int(causal), scale or 0.0,
-                      _address(variant), _address(kernel), _stream(q.get_device()))
+                      _address(variant), _address(kernel), _stream(q.get_device()), sms, 0, 0)
 
 
 def _outputs(q, v, out, lse, return_lse):
@@ -110,22 +116,22 @@ def _outputs(q, v, out, lse, return_lse):
 
 
 def forward(q, k, v, causal=False, scale=None, out=None, return_lse=False, *, lse=None,
-            variant=None, kernel=None):
+            variant=None, kernel=None, sms=0):
     """softmax(scale * q k^T + mask) v into out (made if None). causal is aligned bottom-right;
     scale None is 1/sqrt(head_dim); lse is log sum exp per row, (batch, heads, seq_q) in float32.
-    variant names one declared in a spec, kernel forces a candidate."""
+    variant names one declared in a spec, kernel forces a candidate, sms leaves the others free."""
     out, lse = _outputs(q, v, out, lse, return_lse)
-    args = _pack(q, k, v, out, lse, causal, scale, variant, kernel)
+    args = _pack(q, k, v, out, lse, causal, scale, variant, kernel, sms)
     _check(library().wl_forward(_context(q.get_device()), args))
     return (out, lse) if return_lse else out
 
 
 def prepared(q, k, v, causal=False, scale=None, out=None, return_lse=False, *, lse=None,
-             variant=None, kernel=None):
+             variant=None, kernel=None, sms=0):
     """(library, context, args), compiled and loaded: library.wl_forward(context, args) launches on
     the stream that is current now, as long as the tensors live; out must be given."""
     out, lse = _outputs(q, v, out, lse, return_lse)
-    args = _pack(q, k, v, out, lse, causal, scale, variant, kernel)
+    args = _pack(q, k, v, out, lse, causal, scale, variant, kernel, sms)
     _check(library().wl_prepare(_context(q.get_device()), args))
     return library(), _context(q.get_device()), args
 

@@ -81,6 +81,38 @@ def returns():
     return lines
 
 
+def without_keys():
+    """With no keys O is 0 and LSE is -inf, whatever was there before."""
+    lines = []
+    for causal in (False, True):
+        for d, dtype in ((64, torch.bfloat16), (128, torch.float16), (256, torch.bfloat16)):
+            q = torch.randn(2, 300, 4, d, device="cuda", dtype=dtype)
+            none = torch.empty(2, 0, 2, d, device="cuda", dtype=dtype)
+            o, lse = torch.full_like(q, 7), torch.full((2, 4, 300), 7.0, device="cuda")
+            warploom.forward(q, none, none, causal=causal, out=o, lse=lse)
+            if o.any() or not torch.isneginf(lse).all():
+                lines.append(f"d {d}, causal {causal}: O is not 0, or LSE not -inf")
+    return lines
+
+
+def few_sms():
+    """A call that may occupy one SM, or a few, gives the bits that it gives on all of them."""
+    lines = []
+    for case in (Case(128, 128, "bf16", "causal", "bshd", 2, 8, 2, 700, 900),
+                 Case(64, 64, "fp16", "none", "bhsd", 1, 4, 4, 333, 555)):
+        t = Tensors(case)
+        call(t, case)
+        torch.cuda.synchronize()
+        want, want_lse = t.o.clone(), t.lse.clone()
+        for sms in (1, 7, 100):
+            t.poison()
+            call(t, case, sms=sms)
+            torch.cuda.synchronize()
+            if not (torch.equal(t.o, want) and torch.equal(t.lse, want_lse)):
+                lines.append(f"{case}: other bits with {sms} SMs")
+    return lines
+
+
 def refusals():
     """What is not a legal call raises, and the message names the argument or the rule."""
     def make(*shape, dtype=torch.bfloat16, device="cuda"):
@@ -115,4 +147,5 @@ def refusals():
     return lines
 
 
-CHECKS = (("streams", streams), ("graph", graph), ("returns", returns), ("refusals", refusals))
+CHECKS = (("streams", streams), ("graph", graph), ("returns", returns), ("refusals", refusals),
+          ("without keys", without_keys), ("few SMs", few_sms))
