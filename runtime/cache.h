@@ -1,4 +1,4 @@
-/* cache.h - choices, kernels and tuned records on disk: bytes under a key, verified, healed, never trusted.
+/* cache.h - choices, kernels, tuned records on disk: bytes under a key, verified, never trusted.
    SPDX-License-Identifier: BSD-3-Clause */
 #ifndef WL_CACHE_H
 #define WL_CACHE_H

@@ -199,6 +199,7 @@ wl_status cli_job_chosen(const cli_job *j, char name[128]) {
                                 .file = j->file,
                                 .text = j->source.data,
                                 .arch = wl_context_device(j->ctx)->arch,
+                                .device = wl_context_device(j->ctx),
                                 .ptx = j->driver->simulator};
     wl_status status = wl_kernel_choose(wl_context_tools(j->ctx), &request, record, NULL);
     if (!status) memcpy(name, record->choice, 128);

@@ -16,7 +16,7 @@
 #define LAUNCH 5e-6     /* CPU seconds of a launch, at most */
 #define FLUSH_RATE 4e12 /* bytes a second of a memset, at most */
 
-/* What is asked of the driver only here; the simulator's has none of it. */
+/* What is asked of the driver only here. */
 #define EVENTS(X)                                                                                  \
     X(cuEventCreate, (void **event, unsigned flags))                                               \
     X(cuEventRecord, (void *event, void *stream))                                                  \
@@ -65,6 +65,8 @@ wl_status cli_timer_open(cli_timer **out, const cli_job *job) {
     const char *lacking = NULL;
     *out = t;
     t->driver = job->driver;
+    if (t->driver->simulator)
+        return fail(WL_EINVAL, "the simulator's times say nothing of a GPU");
 #define X(name, parameters)                                                                        \
     if (!(t->name = (CUresult(*) parameters)dlsym(t->driver->library, #name))) lacking = #name;
     EVENTS(X)
@@ -104,8 +106,8 @@ static wl_status seconds_between(const cli_timer *t, int i, double *out) {
     return status;
 }
 
-/* Seconds of a launch, n of them between two events. Before them the GPU is kept busy for as long as
-   the CPU takes to queue them, and two more launches warm L2. */
+/* Seconds of a launch, n of them between two events. Before them the GPU is kept busy for as long
+   as the CPU takes to queue them, and two more launches warm L2. */
 static wl_status batch(const cli_timer *t, const cli_job *job, int n, double *out, double *clock) {
     double ahead = LAUNCH * (n + 2) * FLUSH_RATE / (double)t->flush_bytes;
     wl_status status = flush(t, 1 + (int)ahead);

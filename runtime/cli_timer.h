@@ -11,7 +11,8 @@ typedef struct {
     double clock_mhz;        /* of the SMs while it ran; 0: no NVML here */
 } cli_time;
 
-/* For job's device. EINVAL: the driver has no events (the simulator's). EFAIL: no memory. */
+/* For job's device. EINVAL: the simulator, or a driver without events. EFAIL: no memory. On failure
+   *out is to be closed, too. */
 wl_status cli_timer_open(cli_timer **out, const cli_job *job);
 void cli_timer_close(cli_timer *timer); /* its device memory goes with the process */
 /* Times job->forward, which must have been launched before. brief: some 0.5 ms and no cold time. */

@@ -159,7 +159,8 @@ static void print_results(const tuning *t) {
     if (rows.n_cells) cli_rows_print(&rows, t->args->value[OPTION_JSON], true);
     cli_rows_free(&rows);
     wl_tuned_blocklist(wl_tools_cache(t->tools), &path);
-    wl_buf_printf(&note, "%d candidates crashed or hung and are not tried again; delete %s to do so",
+    wl_buf_printf(&note,
+                  "%d candidates crashed or hung and are not tried again; delete %s to do so",
                   blocked, path.data);
     if (blocked) cli_log(NULL, note.data);
     wl_buf_free(&path), wl_buf_free(&note);

@@ -151,6 +151,8 @@ static void time_it(worker *w, const char *rest, bool brief) {
     if (!status && !w->timer) status = cli_timer_open(&w->timer, &w->job);
     if (!status) status = cli_timer_run(w->timer, &w->job, brief, &t);
     if (status) {
+        cli_timer_close(w->timer);
+        w->timer = NULL;
         reply_status(w, status);
         return;
     }

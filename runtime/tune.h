@@ -38,9 +38,9 @@ typedef struct {
     double (*now)(void *user); /* seconds */
     /* Compiles, in order and at once, until the time is up: each READY, DEAD or still WAITING. */
     wl_tune_verdict (*prepare)(void *user, wl_tune_entry *entry, int n, double until);
-    wl_tune_verdict (*check)(void *user, const wl_tune_entry *entry);
+    wl_tune_verdict (*check)(void *user, const wl_tune_entry *e);
     /* brief: for the screen, a few launches. */
-    wl_tune_verdict (*time)(void *user, const wl_tune_entry *entry, bool brief, wl_tune_sample *out);
+    wl_tune_verdict (*time)(void *user, const wl_tune_entry *e, bool brief, wl_tune_sample *out);
     /* Before each step; `best` may be NULL. */
     void (*tell)(void *user, const char *stage, int done, int of, const wl_tune_entry *best);
 } wl_tune_machine;
@@ -66,8 +66,8 @@ typedef struct {
 } wl_child;
 
 /* The worker: WARPLOOM_WORKER, else the command `warploom` beside this library, with the arguments
-   tune-worker, --device and `device`, and `environment` ("NAME=value", each ended by a NUL) in place
-   of our own of these names. EFAIL. */
+   tune-worker, --device and `device`, and `environment` ("NAME=value", each ended by a NUL) in
+   place of our own of these names. EFAIL. */
 wl_status wl_child_start(wl_child *child, const char *device, const wl_buf *environment);
 void wl_child_send(wl_child *child, const char *line);
 /* Waits at most `ms` for news of one of n children (those with pid 0 have none): its number, and

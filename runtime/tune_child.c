@@ -128,7 +128,8 @@ static void bury(wl_child *child, char why[64]) {
     kill(child->pid, SIGKILL); /* it may have closed its end only */
     while (waitpid(child->pid, &status, 0) < 0 && errno == EINTR) continue;
     if (WIFSIGNALED(status))
-        snprintf(why, 64, "killed by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+        snprintf(why, 64, "killed by signal %d (%s)", WTERMSIG(status),
+                 strsignal(WTERMSIG(status)));
     else snprintf(why, 64, "ended with exit code %d", WEXITSTATUS(status));
     close(child->fd);
     wl_buf_free(&child->in);

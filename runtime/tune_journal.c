@@ -19,7 +19,7 @@ static void read_lines(wl_journal *j, const char *head) {
     if (text.size && !same) unlink(j->path);
     while (same && (line = strsep(&rest, "\n"))) {
         char *tab = rest ? strchr(line, '\t') : NULL; /* the last line may have been cut */
-        if (!tab) continue;
+        if (!tab || line[strlen(line) - 1] == '\t') continue;
         *tab = '\0';
         j->line = wl_grow(j->line, ((size_t)j->n + 1) * sizeof *j->line);
         j->line[j->n++] = (wl_journal_line){wl_copy(line), wl_copy(tab + 1), false};
@@ -35,7 +35,7 @@ void wl_journal_open(wl_journal *j, wl_cache *cache, const wl_hash *key, const c
     if (fresh) unlink(j->path);
     read_lines(j, head);
     j->fd = open(j->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    char *first = wl_format("%s\n", j->n ? "" : head); /* an empty line ends one that was cut */
+    char *first = wl_format("%s\n", j->n ? "\t" : head); /* the tab marks a line that was cut */
     if (j->fd >= 0) wl_write_all(j->fd, first, strlen(first));
     free(first);
 }

@@ -17,7 +17,7 @@
 typedef struct {
     char name[128];
     int64_t section_mb;
-    double warm_us, cold_us; /* medians; the L2 cache holds what the launch before left, or nothing */
+    double warm_us, cold_us; /* medians; L2 holds what the launch before left, or nothing */
     double noise;            /* of warm_us: its relative deviation from sample to sample */
     int rounds, rank;        /* samples; place in the list of candidates, the first is 0 */
 } wl_tuned_time;
@@ -59,9 +59,9 @@ bool wl_tuned_tie(const wl_tuned_time *best, const wl_tuned_time *time);
 /* The winner of n times: of the ties with the best, the one of lowest rank. Those that were only
    screened (0 rounds) count when all were. */
 int wl_tuned_pick(const wl_tuned_time *time, int n);
-/* Stores a record, merged with the one that is there unless that one is stale: of each candidate the
-   newer, which is `tuned`'s; then picks the winner, into *tuned too. EFAIL: the cache cannot be
-   written. */
+/* Stores a record, merged with the one that is there unless that one is stale: of each candidate
+   the newer, which is `tuned`'s; then picks the winner, into *tuned too. EFAIL: the cache cannot
+   be written. */
 wl_status wl_tuned_write(wl_cache *cache, const wl_hash *key, wl_tuned *tuned);
 void wl_tuned_free(wl_tuned *tuned);
 void wl_tuned_add_time(wl_tuned *tuned, const wl_tuned_time *time);

@@ -131,16 +131,17 @@ typedef struct {
     size_t size;    /* sizeof(wl_tune_options) */
     double seconds; /* for all problems together [30 for each] */
     int all;        /* 1: measure anew what is tuned already, and every candidate to the end */
-    int (*progress)(void *user, const wl_tune_news *news); /* other than 0 ends it within a second */
+    int (*progress)(void *user, const wl_tune_news *news); /* not 0: ends it within a second */
     void *user;
 } wl_tune_options;
 
-/* Measures the candidates of each problem ("head_dim=128 dtype=bf16 mask=causal layout=bshd heads=16
-   seq_q=4096": the words of `warploom -h`) on the context's GPU and stores what was found in the
-   cache, where later choices find it: those of problems that this context has not yet met. Compiles
-   and measures in processes of its own (the command `warploom` beside this library), which a kernel
-   that crashes or hangs takes down alone. What is tuned already is skipped; what was interrupted goes
-   on. Returns the first failure, having tried all; EINTR after `progress` ended it. */
+/* Measures the candidates of each problem ("head_dim=128 dtype=bf16 mask=causal layout=bshd
+   heads=16 seq_q=4096": the words of `warploom -h`) on the context's GPU and stores what was found
+   in the cache, where later choices find it: those of problems that this context has not yet met.
+   Compiles and measures in processes of its own (the command `warploom` beside this library), which
+   a kernel that crashes or hangs takes down alone. What is tuned already is skipped; what was
+   interrupted goes on. Returns the first failure, having tried all; EINTR after `progress` ended
+   it. */
 WARPLOOM_API wl_status wl_tune(wl_context *ctx, const char *const *problems, int n,
                                const wl_tune_options *options);
 

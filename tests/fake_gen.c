@@ -3,6 +3,7 @@
 
    Named by WARPLOOM_GEN. The environment is read at each call:
      FAKE_GEN_RECORD   the launch record for any question, else the one below
+     FAKE_GEN_LIST     the candidates, blanks between; the first is chosen (fwd_fake)
      FAKE_GEN_FAIL     the verb that fails ("open", "spec", "choose", …)
      FAKE_GEN_SOURCE   what stands behind the kernel in its source */
 #include <stdio.h>
@@ -56,10 +57,12 @@ wl_status wl_gen_spec(wl_gen *gen, const char *path, const char *text, size_t si
 
 wl_status wl_gen_call(wl_gen *gen, const char *verb, const char *arg, wl_buf *out) {
     char text[4096];
-    const char *name = !strcmp(verb, "choose") ? "fwd_fake" : arg;
+    const char *listed = env("FAKE_GEN_LIST", "fwd_fake");
+    bool chooses = !strcmp(verb, "choose") || !strcmp(verb, "prefer");
+    const char *name = chooses ? listed : arg;
     (void)gen;
     calls++;
-    if (!strcmp(verb, "choose") || !strcmp(verb, "launch")) {
+    if (chooses || !strcmp(verb, "launch")) {
         const char *given = strstr(name, " section_mb=");
         int size = (int)strcspn(name, " ");
         snprintf(text, sizeof text, record, size, name, given ? given + 12 : "32", size, name);
@@ -70,6 +73,13 @@ wl_status wl_gen_call(wl_gen *gen, const char *verb, const char *arg, wl_buf *ou
         snprintf(text, sizeof text, "extern \"C\" __global__ void %s() {}\n%s", arg,
                  env("FAKE_GEN_SOURCE", ""));
         add(out, text);
+    } else if (!strcmp(verb, "list")) {
+        snprintf(text, sizeof text, "%s\n", listed);
+        for (char *at = text; *at; at++)
+            if (*at == ' ') *at = '\n';
+        add(out, text);
+    } else if (!strcmp(verb, "numbers")) {
+        add(out, "section_mb 32 16 8\n");
     } else if (!strcmp(verb, "linemap")) {
         add(out, "fake.cu.in:1\n");
     }

@@ -47,7 +47,8 @@ static void fakes(void) {
         "FAKE_CUDA_FAIL",  "FAKE_CUDA_DEVICES", "FAKE_CUDA_CC",      "FAKE_CUDA_ALLOC",
         "FAKE_GEN_RECORD", "FAKE_GEN_FAIL",     "FAKE_GEN_SOURCE",   "FAKE_NVRTC_FAIL",
         "FAKE_NVRTC_LOG",  "FAKE_NVRTC_IMAGE",  "WARPLOOM_JIT",      "WARPLOOM_CACHE",
-        "WARPLOOM_SPECS",  "FAKE_NVRTC_RESULT", "FAKE_NVRTC_VERSION", "WARPLOOM_DEVICE"};
+        "WARPLOOM_SPECS",  "FAKE_GEN_LIST",     "WARPLOOM_WORKER",   "WARPLOOM_TUNE_TIMEOUT",
+        "FAKE_NVRTC_RESULT", "FAKE_NVRTC_VERSION", "WARPLOOM_DEVICE"};
     static bool made;
     if (!made) {
         made = mkdtemp(fake_root) != NULL;

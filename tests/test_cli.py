@@ -93,7 +93,12 @@ ROWS = [
     Row("list -- {P}", 0, out=ANY),
     Row("list -", 2, say("problem: expected key=value, got '-'")),
     *[Row(f"{c} -h", 0, out=re.compile(rf"warploom {c}\b.*Options:\n.*-h ", re.S))
-      for c in "list check emit compile run verify sim explain doctor".split()],
+      for c in "list check emit compile run verify sim tune explain doctor".split()],
+    Row("tune", 2, say("tune: give PROBLEM, or --workload FILE with a problem a line")),
+    Row("tune --workload {T}/none", 2, say("{T}/none: cannot open: No such file or directory")),
+    Row("tune --seconds soon {P}", 2,
+        say("--seconds: expected a whole number below 2^64, got 'soon'")),
+    Row("tune-wrker", 2, say("unknown command 'tune-wrker'; see 'warploom -h'")),
     Row("run -h", 0, out=re.compile(r"--random SEED .*layout .*\(1\)", re.S)),
     Row("run --random -h", 0, out=re.compile(r"\Awarploom run PROBLEM ")),
     Row("list --bogus --help", 0, out=re.compile(r"\Awarploom list PROBLEM ")),

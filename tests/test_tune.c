@@ -26,7 +26,8 @@ typedef struct {
     char stage[16];
 } fake;
 
-static const char *const names[NAMES] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"};
+static const char *const names[NAMES] = {"a", "b", "c", "d", "e", "f",
+                                        "g", "h", "i", "j", "k", "l"};
 static const int64_t megabytes[4] = {100, 16, 32, 48};
 
 static int number_of(const wl_tune_entry *e) {
