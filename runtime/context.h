@@ -12,7 +12,7 @@
 #define WL_ZEROS 512   /* a row of the longest head */
 #define WL_BUCKETS 256 /* of the table */
 #define WL_SEEN 256    /* addresses known to be on the context's device */
-#define WL_KEPT 64     /* calls whose launches are kept */
+#define WL_KEPT 256    /* calls whose launches are kept */
 
 /* What is in the table: the caller's own struct begins with it. Nodes are never changed or freed
    before wl_close, so that readers need no lock. */

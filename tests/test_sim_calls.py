@@ -1,5 +1,5 @@
-"""test_sim_calls.py - calls of the C API in the simulator: no keys, few SMs, a workspace, tensors of
-more than 2^31 elements.
+"""test_sim_calls.py - calls of the C API in the simulator: no keys, few SMs, a workspace, and more
+than 2^31 elements.
 SPDX-License-Identifier: BSD-3-Clause"""
 import ctypes
 import os
