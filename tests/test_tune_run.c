@@ -125,7 +125,7 @@ TEST(writers_do_not_clobber) {
     pid_t pid = fork();
     for (int i = 0; i < 12; i++) {
         wl_tuned t = record(1, "x");
-        char name[16];
+        char name[32];
         snprintf(name, sizeof name, "%s%d", pid ? "parent" : "child", i);
         add(&t, name, 32, 100 + i, i);
         store(&t);
