@@ -188,7 +188,8 @@ __device__ __forceinline__ void init_barriers(Smem &s)
     mbarrier_init_fence();
 }
 
-// Tiles that other warpgroups of the block see and this one doesn't: K's slot and V's.
+// A tile that other warpgroups of the block see and this one doesn't: K's slot and V's. The
+// wait keeps the arrival in its lap.
 __device__ __forceinline__ void skip_tile(Smem &s, Ring &ring, int lane)
 {
     #pragma unroll
@@ -224,7 +225,8 @@ __device__ __forceinline__ void consume(Smem &s, const fwd_params &p, const Tens
             break;
         const Item item = decode(p, index);
         const int group_row = item.row + group * 64, row = group_row + warp * 16 + lane / 4;
-        const int all_see = p.seq_k, tiles = group_row >= p.seq_q ? 0 : item.tiles;
+        const int all_see = p.seq_k;
+        const int tiles = group_row >= p.seq_q ? 0 : item.tiles;
         const int limit0 = p.seq_k - lane % 4 * 2, limit1 = limit0;
         for (int n = item.tiles - 1; n >= tiles; n--) {
             skip_tile(s, ring, lane);

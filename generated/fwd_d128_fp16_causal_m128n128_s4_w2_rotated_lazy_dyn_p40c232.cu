@@ -21,6 +21,7 @@ constexpr int slot_panels = 2;
 constexpr int k_steps = 8; // of 16 columns, over head_dim 128
 constexpr int o_stages = 2;
 constexpr int s_regs = tile_n / 2, o_regs = head_dim_v / 2; // accumulators a thread holds
+constexpr int clear_columns = tile_n > 64 ? tile_n - 64 : 0; // of a tile but the last: no mask
 constexpr int q_panel_bytes = 64 * 128, slot_panel_bytes = tile_n * 128;
 constexpr int slot_step = slot_panels * slot_panel_bytes / 16; // between descriptors of slots
 constexpr float lazy_growth = 8.0f; // of the exponent: P may reach 2^8
@@ -191,7 +192,8 @@ __device__ __forceinline__ void init_barriers(Smem &s)
     mbarrier_init_fence();
 }
 
-// Tiles that other warpgroups of the block see and this one doesn't: K's slot and V's.
+// A tile that other warpgroups of the block see and this one doesn't: K's slot and V's. The
+// wait keeps the arrival in its lap.
 __device__ __forceinline__ void skip_tile(Smem &s, Ring &ring, int lane)
 {
     #pragma unroll
@@ -300,8 +302,12 @@ __device__ __forceinline__ void consume(Smem &s, const fwd_params &p, const Tens
             mbarrier_arrive_by(lane == 0, &s.empty[k_at.slot]);
             if (n == 0)
                 mbarrier_arrive_by(lane == 0, &s.q_empty[group]);
+            // The first tile has seen the last of the group's 64 rows off; the columns that
+            // all of them see are left out.
             if ((n + 1) * tile_n > all_see)
-                mask_scores(scores, s_regs, limit0 - n * tile_n, limit1 - n * tile_n);
+                mask_scores(scores + clear_columns / 2, s_regs - clear_columns / 2,
+                            limit0 - n * tile_n - clear_columns,
+                            limit1 - n * tile_n - clear_columns);
             raised = next_softmax(scores, rows, scale, factor);
         }
 
