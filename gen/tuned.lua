@@ -126,9 +126,11 @@ end
 
 local sms, rows, most = 132, 128, 1.0
 
--- How many rounds of row tiles a device does: what the last one costs falls with their number.
-local function rounds(v)
-    return v.batch * v.heads * ((v.seq_q + rows - 1) // rows) / sms
+-- What the number r of rounds of row tiles is worth: with many of them a part of a round counts
+-- little, and below one each halving leaves half of the SMs idle.
+local function fill(v)
+    local r = v.batch * v.heads * ((v.seq_q + rows - 1) // rows) / sms
+    return r >= 1 and 2 / r or 2 - math.log(r, 2)
 end
 
 -- 0 for the same sizes; 1 for a length of twice or half. Beyond `most` an entry tells nothing.
@@ -136,7 +138,7 @@ local function distance(a, b)
     local function ratio(x, y) return math.abs(math.log(x / y, 2)) end
     return ratio(a.seq_q, b.seq_q) + ratio(a.seq_k, b.seq_k) +
         ratio(a.heads // a.kv_heads, b.heads // b.kv_heads) +
-        2 * math.abs(1 / rounds(a) - 1 / rounds(b))
+        math.abs(fill(a) - fill(b))
 end
 
 local function comparable(spec, e, values)

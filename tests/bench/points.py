@@ -55,9 +55,10 @@ class Point:
 def parse(problem):
     """A problem's words, as in `Point.problem`, back to the point."""
     w = dict(word.split("=") for word in problem.split())
-    d, heads, sq = int(w["head_dim"]), int(w["heads"]), int(w["seq_q"])
-    return Point(d, int(w.get("head_dim_v", d)), w["dtype"], w["mask"], int(w["batch"]), heads,
-                 int(w.get("kv_heads", heads)), sq, int(w.get("seq_k", sq)))
+    d, heads, sq = int(w["head_dim"]), int(w.get("heads", 1)), int(w["seq_q"])
+    return Point(d, int(w.get("head_dim_v", d)), w["dtype"], w["mask"],
+                 int(w.get("batch", 1)), heads, int(w.get("kv_heads", heads)), sq,
+                 int(w.get("seq_k", sq)))
 
 
 def peers():
