@@ -47,11 +47,13 @@ TEST(bad_arguments_are_named) {
     REFUSED(a.dims[0] = 1 + (1ull << 32), "globalDim[0] = 4294967297: must be 1 to 2^32");
     REFUSED(a.box[2] = 0, "boxDim[2] = 0: must be 1 to 256");
     REFUSED(a.box[1] = 257, "boxDim[1] = 257: must be 1 to 256");
+    REFUSED(a.steps[0] = 0, "elementStrides[0] = 0: must be 1 to 8"); /* though nothing uses it */
     REFUSED(a.steps[1] = 0, "elementStrides[1] = 0: must be 1 to 8");
     REFUSED(a.steps[3] = 9, "elementStrides[3] = 9: must be 1 to 8");
     REFUSED(a.strides[1] = 72, "globalStrides[1] = 72: must be a multiple of 16");
     REFUSED(a.strides[2] = 1ull << 40,
             "globalStrides[2] = 1099511627776: must be less than 2^40");
+    REFUSED((a.box[1] = 256, a.box[2] = 8), "boxDim = 262144: a box has at most 233472 bytes");
     REFUSED(a.box[0] = 12, "boxDim[0] = 12: its bytes must be a multiple of 16");
     REFUSED(a.box[0] = 72, "boxDim[0] = 72: its bytes must fit in the span of the swizzle");
     REFUSED(a.swizzle = 2, "boxDim[0] = 64: its bytes must fit in the span of the swizzle");
@@ -61,12 +63,12 @@ TEST(bad_arguments_are_named) {
 TEST(what_the_driver_ignores_is_ignored) {
     tmap map;
     arguments a = good;
-    a.steps[0] = 77; /* no stride along dimension 0 */
+    a.steps[0] = 7; /* no stride along dimension 0 */
     a.strides[3] = 3, a.box[4] = 0, a.dims[4] = 0; /* beyond the rank */
     CHECK_INT(encode(&a, &map), WL_OK);
     CHECK_INT(map.element_strides[0], 1);
     a.dims[2] = 1ull << 32;
-    a.swizzle = 0, a.box[0] = 256;
+    a.swizzle = 0, a.box[0] = 256, a.box[1] = 228, a.box[2] = 2; /* the largest box */
     CHECK_INT(encode(&a, &map), WL_OK);
 }
 
@@ -92,15 +94,23 @@ TEST(bytes_of_a_box) {
     a.steps[1] = 3; /* 11 of 32 rows */
     encode(&a, &map);
     CHECK_INT(tmap_box_bytes(&map), 64 * 11 * 2);
+    CHECK_INT(tmap_room(&map), 64 * 11 * 2);
+    a.box[0] = 16; /* rows stand a span apart */
+    encode(&a, &map);
+    CHECK_INT(tmap_box_bytes(&map), 16 * 11 * 2);
+    CHECK_INT(tmap_room(&map), 128 * 11);
+    a.rank = 5, a.dims[4] = 2, a.steps[4] = 2, a.box[4] = 1; /* the driver counts no row */
     a.steps[1] = 1, a.box[1] = a.box[2] = a.box[3] = 256;
-    encode(&a, &map);
+    CHECK_INT(encode(&a, &map), WL_OK);
+    CHECK_INT(tmap_box_bytes(&map), 1u << 29);
+    CHECK_INT(tmap_room(&map), 1u << 31);
+    a.box[0] = 64, a.swizzle = 3;
+    CHECK_INT(encode(&a, &map), WL_OK);
     CHECK_INT(tmap_box_bytes(&map), 1u << 31);
-    a.type = 7, a.box[0] = 32;
-    encode(&a, &map);
-    CHECK_INT(tmap_box_bytes(&map), 1u << 31);
-    a.rank = 5, a.box[4] = 2, a.dims[4] = 2, a.steps[4] = 1;
-    encode(&a, &map);
+    a.box[0] = 256, a.swizzle = 0;
+    CHECK_INT(encode(&a, &map), WL_OK);
     CHECK_INT(tmap_box_bytes(&map), UINT32_MAX);
+    CHECK_INT(tmap_room(&map), UINT32_MAX);
 }
 
 TEST(the_fill) {
@@ -113,11 +123,28 @@ TEST(the_fill) {
     a.fill = 1;
     encode(&a, &map);
     tmap_fill(&map, bytes, 8);
-    CHECK(!memcmp(bytes, "\xff\x7f\xff\x7f\xff\x7f\xff\x7f", 8));
+    CHECK(!memcmp(bytes, "\xf7\x7f\xf7\x7f\xf7\x7f\xf7\x7f", 8));
     a.type = 7, a.box[0] = 32;
     encode(&a, &map);
     tmap_fill(&map, bytes, 8);
-    CHECK(!memcmp(bytes, "\xff\xff\xff\x7f\xff\xff\xff\x7f", 8));
+    CHECK(!memcmp(bytes, "\xf7\x7f\xf7\x7f\xf7\x7f\xf7\x7f", 8));
+}
+
+TEST(tf32_is_rounded) {
+    static const uint32_t from[] = {0x3f801000, 0x3f803000, 0x3f801001, 0xbf800fff, 0x7f7fffff,
+                                    0x7f800001, 0xff800000};
+    static const uint32_t to[] = {0x3f800000, 0x3f804000, 0x3f802000, 0xbf800000, 0x7f800000,
+                                  0x7fffe000, 0xff800000};
+    uint32_t word[7];
+    arguments a = good;
+    a.box[0] = 32;
+    for (a.type = 10; a.type < 13; a.type++) {
+        tmap map;
+        CHECK_INT(encode(&a, &map), WL_OK);
+        memcpy(word, from, sizeof word);
+        tmap_convert(&map, word, sizeof word);
+        CHECK(!memcmp(word, a.type == 10 ? from : to, sizeof word));
+    }
 }
 
 TEST(the_swizzles) {
@@ -135,20 +162,24 @@ TEST(the_swizzles) {
 #define BASE 1024
 static uint64_t want[1 << 16], got[1 << 16];
 
-static void expect(const tmap *map, const int32_t *at) {
-    uint32_t elements = tmap_box_bytes(map) / map->element_bytes;
+static void expect(const tmap *map, const int32_t *at, bool out) {
+    uint32_t elements = tmap_box_bytes(map) / map->element_bytes, unit = 16 / map->element_bytes;
+    uint32_t pitch = map->swizzle ? 16u << map->swizzle : map->box[0] * map->element_bytes;
     for (uint32_t e = 0; e < elements; e++) {
         uint64_t global = map->address;
         bool inside = true;
         for (uint32_t i = 0, rest = e; i < map->rank; i++) {
             uint32_t step = map->element_strides[i], taken = (map->box[i] + step - 1) / step;
             int64_t place = (int64_t)at[i] + rest % taken * step;
-            inside = inside && place >= 0 && place < (int64_t)map->dims[i];
+            int64_t end = (int64_t)map->dims[i];
+            if (!i && out) end = (end + unit - 1) / unit * unit;
+            inside = inside && place >= 0 && place < end;
             global += (uint64_t)place * (i ? map->strides[i - 1] : map->element_bytes);
             rest /= taken;
         }
         for (uint32_t b = 0; b < map->element_bytes; b++) {
-            uint32_t shared = BASE + e * map->element_bytes + b;
+            uint32_t shared = BASE + e / map->box[0] * pitch + e % map->box[0] * map->element_bytes;
+            shared += b;
             want[tmap_swizzle(map->swizzle, shared)] = inside ? global + b : 0;
         }
     }
@@ -186,8 +217,8 @@ TEST(every_byte_of_a_box_is_visited) {
         tmap map;
         CHECK_INT(encode(&a, &map), WL_OK);
         for (size_t i = 0; i < sizeof want / sizeof *want; i++) want[i] = got[i] = 1;
-        expect(&map, at);
-        tmap_walk(&map, BASE, at, note, NULL);
+        expect(&map, at, round & 1);
+        tmap_walk(&map, BASE, at, round & 1, note, NULL);
         CHECK(!memcmp(want, got, sizeof want));
     }
 }
@@ -198,11 +229,11 @@ TEST(runs_are_merged) {
     int32_t at[4] = {0, 0, 0, 0};
     encode(&a, &map);
     runs = 0;
-    tmap_walk(&map, BASE, at, note, NULL);
+    tmap_walk(&map, BASE, at, false, note, NULL);
     CHECK_INT(runs, 4 * (1 + 8 + 4 + 8 + 2 + 8 + 4 + 8)); /* by the row's swizzle, 0 to 7 */
     a.swizzle = 0;
     encode(&a, &map);
     runs = 0;
-    tmap_walk(&map, BASE, at, note, NULL);
+    tmap_walk(&map, BASE, at, false, note, NULL);
     CHECK_INT(runs, 32);
 }

@@ -33,7 +33,7 @@ static async_op *new_op(warp *w, const sim_insn *i, async_op as, block *b) {
 /* Visits the runs of a copy between shared and global memory. */
 static void walk(const async_op *o, void (*visit)(void *, const tmap_run *), void *user) {
     tmap_run all = {o->shared, o->bytes, o->global};
-    if (o->map) tmap_walk(o->map, o->shared, o->at, visit, user);
+    if (o->map) tmap_walk(o->map, o->shared, o->at, o->kind != LOAD, visit, user);
     else if (o->bytes) visit(user, &all);
 }
 
@@ -94,6 +94,59 @@ static const tmap *find_map(warp *w, const sim_insn *i, uint64_t address) {
     return NULL;
 }
 
+/* cuda.h's element types as PTX's, and what the copy engine of sm_90 can do with them in memory. */
+#define EXTREMES (1 << SIM_RED_MIN | 1 << SIM_RED_MAX)
+#define BITWISE (1 << SIM_RED_AND | 1 << SIM_RED_OR | 1 << SIM_RED_XOR)
+#define ADDS (1 << SIM_RED_ADD)
+static const struct {
+    uint8_t type, width;
+    uint16_t reductions; /* bits: of SIM_RED_… */
+    bool flushes;        /* subnormals, when it adds */
+} element_types[] = {
+    {SIM_TYPE_U, 1, 0, false},
+    {SIM_TYPE_U, 2, 0, false},
+    {SIM_TYPE_U, 4, ADDS | EXTREMES | BITWISE | 1 << SIM_RED_INC | 1 << SIM_RED_DEC, false},
+    {SIM_TYPE_S, 4, ADDS | EXTREMES | BITWISE, false},
+    {SIM_TYPE_U, 8, ADDS | EXTREMES | BITWISE, false},
+    {SIM_TYPE_S, 8, EXTREMES, false},
+    {SIM_TYPE_F16, 2, ADDS | EXTREMES, false},
+    {SIM_TYPE_F32, 4, ADDS, false},
+    {SIM_TYPE_F64, 8, ADDS, false},
+    {SIM_TYPE_BF16, 2, ADDS | EXTREMES, false},
+    {SIM_TYPE_F32, 4, ADDS, true},
+    {SIM_TYPE_F32, 4, ADDS, false},
+    {SIM_TYPE_F32, 4, ADDS, true},
+};
+
+/* A GPU calls each of these an illegal instruction; the golden kernels hold it to that. */
+static bool fits_map(warp *w, const sim_insn *i, const async_op *o) {
+    const tmap *map = o->map;
+    bool writes = i->op == SIM_OP_TENSOR_STORE || i->op == SIM_OP_TENSOR_REDUCE;
+    if (i->n_list != map->rank) {
+        report(w, i, 0, "tensor map", "has %u dimensions, the instruction %u", map->rank,
+               i->n_list);
+        return false;
+    }
+    if ((int64_t)o->at[0] * map->element_bytes % 16) {
+        report(w, i, 0, "tensor map", "a box at %d of %u bytes each: not a multiple of 16 bytes",
+               o->at[0], map->element_bytes);
+        return false;
+    }
+    for (int k = 0; writes && k < map->rank; k++)
+        if (o->at[k] < 0) {
+            report(w, i, 0, "tensor map",
+                   "coordinate %d is %d: what writes to global memory begins inside the tensor", k,
+                   o->at[k]);
+            return false;
+        }
+    if (i->op == SIM_OP_TENSOR_REDUCE &&
+        !(element_types[map->type].reductions >> i->reduction & 1)) {
+        report(w, i, 0, "tensor map", "elements of type %u have no such reduction", map->type);
+        return false;
+    }
+    return true;
+}
+
 /* From, to and size of lane l's copy; operand numbers, -1: not there. */
 typedef struct {
     int shared, global, bytes, map;
@@ -103,14 +156,9 @@ static bool read_copy(warp *w, const sim_insn *i, uint32_t l, copy_form f, async
     if (f.map >= 0) {
         o->map = find_map(w, i, slot_of_64(w, i->operand[f.map])[l]);
         if (!o->map) return false;
-        if (i->n_list != o->map->rank) {
-            report(w, i, 0, "tensor map", "has %u dimensions, the instruction %u", o->map->rank,
-                   i->n_list);
-            return false;
-        }
         for (int k = 0; k < i->n_list; k++) o->at[k] = (int32_t)slot_of(w, i->list[k])[l];
         o->bytes = tmap_box_bytes(o->map);
-        return true;
+        return fits_map(w, i, o);
     }
     o->global = slot_of_64(w, i->operand[f.global])[l] + (f.global ? 0 : (uint64_t)i->immediate);
     o->bytes = slot_of(w, i->operand[f.bytes])[l];
@@ -139,15 +187,28 @@ static mbarrier *completion(warp *w, const sim_insn *i, block *b, uint32_t addre
     return m;
 }
 
+/* Bytes of shared memory from the first to the last that a copy touches. */
+static uint32_t room_of(const async_op *o) {
+    return o->map ? tmap_room(o->map) : o->bytes;
+}
+
+static void write_shadow(void *user, const tmap_run *run) {
+    shadow_write(user, run->shared, run->bytes);
+}
+
 /* A copy into block b that completes on its mbarrier. */
 static void queue_write(warp *w, const sim_insn *i, async_op o, block *b, uint32_t barrier,
                         uint32_t l) {
     mbarrier *m = completion(w, i, b, barrier, l);
-    if (!m || !shared_at(w, i, b, o.shared, o.bytes, 1)) return;
+    uint32_t room = room_of(&o);
+    if (!m || !shared_at(w, i, b, o.shared, room, 1)) return;
     shared_remote(w, i, b);
     mem_access a = {b,   w, i, warp_tells(w, 1u << l), agent_epoch(w, i, m->agent, m->phase + 1),
                     true};
-    if (checks(w)) shadow_write(&a, o.shared, o.bytes);
+    if (checks(w)) {
+        if (room == o.bytes) shadow_write(&a, o.shared, room);
+        else walk(&o, write_shadow, &a); /* not what lies between the rows of a narrow box */
+    }
     if (o.kind == LOAD) {
         copy_check c = {.a = a};
         o.faulty = !check_copy(&c, &o);
@@ -170,7 +231,7 @@ static step load(warp *w, const sim_insn *i, uint32_t mask) {
         if (!target || !same || !read_copy(w, i, l, f, &o)) continue;
         uint32_t align = tensor ? tmap_shared_align(o.map) : 16;
         o.shared = to;
-        if (!shared_at(w, i, target, to, o.bytes, align)) continue;
+        if (!shared_at(w, i, target, to, room_of(&o), align)) continue;
         if (target != same) {
             report(w, i, 0, "address",
                    "the destination is in block %u of the cluster, the mbarrier in %u",
@@ -196,8 +257,8 @@ static step store(warp *w, const sim_insn *i, uint32_t mask) {
     FOR_LANES(l, mask) {
         async_op o = {.kind = reduces ? REDUCE : STORE, .shared = shared_operand(w, i, 1, l)};
         if (!shared_own(w, i, &o.shared) || !read_copy(w, i, l, f, &o)) continue;
-        if (!shared_at(w, i, w->block, o.shared, o.bytes, tensor ? tmap_shared_align(o.map) : 16))
-            continue;
+        uint32_t align = tensor ? tmap_shared_align(o.map) : 16;
+        if (!shared_at(w, i, w->block, o.shared, room_of(&o), align)) continue;
         copy_group *g = copies_open(w, COPIES_BULK, l, 1u << l);
         copy_check c = {.writes = true};
         c.reads = agent_epoch(w, i, copies_agent(w, BULK_READ), g->number);
@@ -322,8 +383,10 @@ static step hint(warp *w, const sim_insn *i, uint32_t mask) {
 static void load_run(void *user, const tmap_run *run) {
     const async_op *o = user;
     uint8_t *to = o->block->memory + run->shared;
-    if (run->global && !o->faulty) memcpy(to, (const void *)run->global, run->bytes);
+    bool inside = run->global && !o->faulty;
+    if (inside) memcpy(to, (const void *)run->global, run->bytes);
     else if (o->map) tmap_fill(o->map, to, run->bytes);
+    if (inside && o->map) tmap_convert(o->map, to, run->bytes);
 }
 
 typedef struct {
@@ -343,13 +406,6 @@ static void write_run(void *user, const tmap_run *run) {
     s->at += run->bytes;
 }
 
-/* cuda.h's element types as PTX's. */
-static const struct {
-    uint8_t type, width;
-} element_types[] = {{SIM_TYPE_U, 1},   {SIM_TYPE_U, 2},    {SIM_TYPE_U, 4},   {SIM_TYPE_S, 4},
-                     {SIM_TYPE_U, 8},   {SIM_TYPE_S, 8},    {SIM_TYPE_F16, 2}, {SIM_TYPE_F32, 4},
-                     {SIM_TYPE_F64, 8}, {SIM_TYPE_BF16, 2}, {SIM_TYPE_F32, 4}};
-
 static void reduce_bytes(const sim_insn *i, uint8_t *to, const uint8_t *from, uint32_t bytes) {
     for (uint32_t k = 0; k + i->width <= bytes; k += i->width) {
         uint64_t old = 0, value = 0;
@@ -363,9 +419,10 @@ static void reduce_bytes(const sim_insn *i, uint8_t *to, const uint8_t *from, ui
 static void reduce_run(void *user, const tmap_run *run) {
     stage *s = user;
     sim_insn i = *s->o->insn;
-    if (s->o->map && s->o->map->type < sizeof element_types / sizeof *element_types) {
+    if (s->o->map) {
         i.type = element_types[s->o->map->type].type;
         i.width = element_types[s->o->map->type].width;
+        if (element_types[s->o->map->type].flushes) i.flags |= SIM_FLAG_FTZ;
     }
     machine *m = s->o->warp->machine;
     if (run->global) {

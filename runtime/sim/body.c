@@ -16,7 +16,7 @@ int32_t front_registers(sim_front *f, char kind, uint32_t count) {
         f->reg_room = 2 * (f->n_regs + count);
         f->reg = wl_grow(f->reg, f->reg_room);
     }
-    memset(f->reg + f->n_regs, kind, count);
+    if (count) memset(f->reg + f->n_regs, kind, count); /* none yet: reg may be NULL */
     f->n_regs += count;
     return (int32_t)(f->n_regs - count);
 }

@@ -3,6 +3,8 @@
 #include "machine.h"
 #include "number.h"
 
+#include <math.h>
+
 typedef enum { PARAM, SHARED, GLOBAL } space;
 
 static space space_of(const warp *w, const sim_insn *i, uint64_t address) {
@@ -154,6 +156,10 @@ static step store(warp *w, const sim_insn *i, uint32_t mask) {
 
 /* ---- atomics ---- */
 
+static float flushed(float a) {
+    return fabsf(a) < 0x1p-126f ? copysignf(0, a) : a;
+}
+
 static uint64_t float_add(const sim_insn *i, uint64_t old, uint64_t value) {
     union {
         uint32_t u;
@@ -165,7 +171,10 @@ static uint64_t float_add(const sim_insn *i, uint64_t old, uint64_t value) {
     } c = {old}, d = {value};
     uint64_t out = 0;
     switch (i->type) {
-    case SIM_TYPE_F32: a.f += b.f; return a.u;
+    case SIM_TYPE_F32:
+        if (i->flags & SIM_FLAG_FTZ) a.f = flushed(flushed(a.f) + flushed(b.f));
+        else a.f += b.f;
+        return a.u;
     case SIM_TYPE_F64: c.f += d.f; return c.u;
     default: /* one or two 16-bit numbers */
         for (int k = 0; k < i->width * 8; k += 16) {
@@ -179,10 +188,16 @@ static uint64_t float_add(const sim_insn *i, uint64_t old, uint64_t value) {
     }
 }
 
+/* Codes of 16-bit floats in the floats' order, -0 before 0. */
+static int32_t ordered(uint64_t code) {
+    return code & 0x8000 ? 0x7fff - (int32_t)(code & 0xffff) : (int32_t)code;
+}
+
 static uint64_t extreme(const sim_insn *i, uint64_t old, uint64_t value, bool least) {
     uint32_t unused = 64 - 8 * i->width;
     bool less = i->type == SIM_TYPE_S ? (int64_t)(value << unused) < (int64_t)(old << unused)
                                       : value << unused < old << unused;
+    if (i->type == SIM_TYPE_F16 || i->type == SIM_TYPE_BF16) less = ordered(value) < ordered(old);
     return less == least ? value : old;
 }
 

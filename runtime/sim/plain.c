@@ -136,10 +136,14 @@ static uint64_t to_unsigned(float a, const sim_insn *i) {
     if (r >= 0x1p64f) return UINT64_MAX;
     return r <= 0 ? 0 : (uint64_t)r;
 }
+/* No NaN becomes 0, nor does -0 stay. */
+static inline float relu(float a) {
+    return a > 0 || a != a ? a : 0;
+}
 /* To 16 bits; the mantissa loses `drop` bits; `largest`: the finite one, for .satfinite. */
 static uint32_t to_half(float a, const sim_insn *i, uint16_t (*nearest)(float), int drop,
                         uint16_t largest) {
-    if (i->flags & SIM_FLAG_RELU && a < 0) a = 0;
+    if (i->flags & SIM_FLAG_RELU) a = relu(a);
     uint16_t out = nearest(a);
     if (i->rounding == SIM_ROUND_ZERO && a == a) {
         uint32_t bits;
@@ -166,12 +170,12 @@ static inline void to_pair(uint32_t *d, const float *high, const float *low, con
                to_half(low[l], i, nearest, drop, largest);
 }
 static inline uint32_t bytes_of(float high, float low, const sim_insn *i, uint8_t (*code)(float)) {
-    if (i->flags & SIM_FLAG_RELU) high = greater(high, 0), low = greater(low, 0);
+    if (i->flags & SIM_FLAG_RELU) high = relu(high), low = relu(low);
     return (uint32_t)code(high) << 8 | code(low);
 }
 static inline uint32_t halves_of(uint32_t a, const sim_insn *i, float (*value)(uint8_t)) {
     float high = value((uint8_t)(a >> 8)), low = value((uint8_t)a);
-    if (i->flags & SIM_FLAG_RELU) high = greater(high, 0), low = greater(low, 0);
+    if (i->flags & SIM_FLAG_RELU) high = relu(high), low = relu(low);
     return (uint32_t)num_to_f16(high) << 16 | num_to_f16(low);
 }
 

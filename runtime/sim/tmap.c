@@ -8,7 +8,7 @@
 /* Bytes of an element by CUtensorMapDataType; from 6 on they are floating-point. The packed types
    that follow in cuda.h need a newer machine. */
 static const uint8_t type_bytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4};
-enum { N_TYPES = sizeof type_bytes, FIRST_FLOAT = 6, FLOAT64 = 8 };
+enum { N_TYPES = sizeof type_bytes, FIRST_FLOAT = 6, TFLOAT32 = 11, MOST_BYTES = 228 << 10 };
 
 static wl_status refuse(const char *argument, int index, uint64_t value, const char *rule) {
     char place[16] = "";
@@ -46,7 +46,7 @@ static wl_status check_sizes(const tmap *map, const uint32_t *box, const uint32_
         if (!map->dims[i] || map->dims[i] > (uint64_t)1 << 32)
             return refuse("globalDim", i, map->dims[i], "must be 1 to 2^32");
         if (!box[i] || box[i] > 256) return refuse("boxDim", i, box[i], "must be 1 to 256");
-        if (i && (!steps[i] || steps[i] > 8))
+        if (!steps[i] || steps[i] > 8) /* the first, too, though nothing uses it */
             return refuse("elementStrides", i, steps[i], "must be 1 to 8");
         if (i && map->strides[i - 1] % 16)
             return refuse("globalStrides", i - 1, map->strides[i - 1], "must be a multiple of 16");
@@ -54,6 +54,9 @@ static wl_status check_sizes(const tmap *map, const uint32_t *box, const uint32_
             return refuse("globalStrides", i - 1, map->strides[i - 1], "must be less than 2^40");
     }
     uint32_t inner = box[0] * map->element_bytes;
+    uint64_t bytes = inner; /* as the driver counts them: steps rounded down */
+    for (int i = 1; i < map->rank; i++) bytes *= box[i] / steps[i];
+    if (bytes > MOST_BYTES) return refuse("boxDim", -1, bytes, "a box has at most 233472 bytes");
     if (inner % 16) return refuse("boxDim", 0, box[0], "its bytes must be a multiple of 16");
     if (map->swizzle && inner > span(map->swizzle))
         return refuse("boxDim", 0, box[0], "its bytes must fit in the span of the swizzle");
@@ -111,10 +114,23 @@ static uint32_t count(const tmap *map, int i) {
     return (map->box[i] + map->element_strides[i] - 1u) / map->element_strides[i];
 }
 
+/* Bytes of all rows, which hold `row` bytes each. */
+static uint32_t bytes_of(const tmap *map, uint64_t row) {
+    for (int i = 1; i < map->rank; i++) row *= count(map, i);
+    return row > UINT32_MAX ? UINT32_MAX : (uint32_t)row;
+}
+
 uint32_t tmap_box_bytes(const tmap *map) {
-    uint64_t bytes = map->element_bytes;
-    for (int i = 0; i < map->rank; i++) bytes *= count(map, i);
-    return bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)bytes;
+    return bytes_of(map, (uint64_t)map->box[0] * map->element_bytes);
+}
+
+/* From one row of a box to the next in shared memory. */
+static uint32_t pitch(const tmap *map) {
+    return map->swizzle ? span(map->swizzle) : (uint32_t)map->box[0] * map->element_bytes;
+}
+
+uint32_t tmap_room(const tmap *map) {
+    return bytes_of(map, pitch(map));
 }
 
 uint32_t tmap_shared_align(const tmap *map) {
@@ -127,15 +143,26 @@ uint32_t tmap_swizzle(int mode, uint32_t address) {
 }
 
 void tmap_fill(const tmap *map, void *to, uint32_t bytes) {
-    memset(to, 0, bytes);
-    if (!map->fill) return;
-    uint8_t size = map->element_bytes, *byte = to;
-    for (uint32_t i = 0; i < bytes; i++) byte[i] = i % size == size - 1u ? 0x7f : 0xff;
+    uint8_t *byte = to;
+    for (uint32_t i = 0; i < bytes; i++) byte[i] = !map->fill ? 0 : i % 2 ? 0x7f : 0xf7;
+}
+
+/* To the nearest of 10 bits of mantissa, a tie to the even one; a NaN is the ISA's. */
+void tmap_convert(const tmap *map, void *elements, uint32_t bytes) {
+    uint8_t *byte = elements;
+    for (uint32_t i = 0; map->type >= TFLOAT32 && i < bytes; i += 4) {
+        uint32_t code;
+        memcpy(&code, byte + i, 4);
+        bool nan = (code & 0x7fffffff) > 0x7f800000;
+        code = nan ? 0x7fffe000 : (code + 0xfff + (code >> 13 & 1)) & ~0x1fffu;
+        memcpy(byte + i, &code, 4);
+    }
 }
 
 /* One row of a box: the elements along dimension 0. */
 typedef struct {
     const tmap *map;
+    int64_t end;     /* of the tensor's rows, in elements */
     uint32_t shared; /* where the row begins, before the swizzle */
     uint64_t global; /* where its first element is, or would be */
     void (*visit)(void *user, const tmap_run *run);
@@ -159,8 +186,8 @@ static void visit_part(const row *r, uint32_t from, uint32_t to, bool inside) {
 
 /* first: the coordinate of the row's first element. */
 static void visit_row(const row *r, int64_t first, bool inside) {
-    int64_t dim = (int64_t)r->map->dims[0], length = r->map->box[0];
-    int64_t from = first < 0 ? -first : 0, to = dim - first < length ? dim - first : length;
+    int64_t length = r->map->box[0];
+    int64_t from = first < 0 ? -first : 0, to = r->end - first < length ? r->end - first : length;
     if (!inside || from >= to) from = to = length;
     uint32_t size = r->map->element_bytes;
     visit_part(r, 0, (uint32_t)from * size, false);
@@ -168,11 +195,12 @@ static void visit_row(const row *r, int64_t first, bool inside) {
     visit_part(r, (uint32_t)to * size, (uint32_t)length * size, false);
 }
 
-void tmap_walk(const tmap *map, uint32_t base, const int32_t *at,
+void tmap_walk(const tmap *map, uint32_t base, const int32_t *at, bool out,
                void (*visit)(void *user, const tmap_run *run), void *user) {
-    uint32_t index[5] = {0}, pitch = (uint32_t)map->box[0] * map->element_bytes;
-    row r = {map, base, 0, visit, user};
-    for (int i = 0; i < map->rank; r.shared += pitch) {
+    uint32_t index[5] = {0}, step = pitch(map);
+    int64_t unit = out ? 16 / map->element_bytes : 1;
+    row r = {map, ((int64_t)map->dims[0] + unit - 1) / unit * unit, base, 0, visit, user};
+    for (int i = 0; i < map->rank; r.shared += step) {
         bool inside = true;
         r.global = map->address + (uint64_t)((int64_t)at[0] * map->element_bytes);
         for (i = 1; i < map->rank; i++) {

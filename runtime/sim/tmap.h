@@ -27,11 +27,17 @@ bool tmap_valid(const tmap *map);
 /* Bytes of a whole box in shared memory: what a load counts, inside the tensor or not. UINT32_MAX
    for more than that; a caller makes sure that the box fits before he walks it. */
 uint32_t tmap_box_bytes(const tmap *map);
+/* Bytes of shared memory in which they lie: rows of a swizzled box stand as far apart as the
+   swizzle's span is wide, what is between them is left alone. */
+uint32_t tmap_room(const tmap *map);
 /* Alignment that the shared address must have (128; 1024, 512, 256 B pattern of the swizzles is the
    program's affair and only changes which bytes go where). */
 uint32_t tmap_shared_align(const tmap *map);
-/* What a load writes outside the tensor: zeros, or NaN of all ones but the sign. */
+/* What a load writes outside the tensor: zeros, or for every floating-point type 0x7ff7, a NaN of
+   16 bits that makes a NaN of the larger ones. */
 void tmap_fill(const tmap *map, void *to, uint32_t bytes);
+/* Whole elements as a load brings them: TFLOAT32 is rounded, nothing else is changed. */
+void tmap_convert(const tmap *map, void *elements, uint32_t bytes);
 
 /* One run of a box: `bytes` bytes at shared address `shared` (absolute, the swizzle applied), from
    or to global address `global`, 0 when outside the tensor. It crosses no multiple of 128 in shared
@@ -41,8 +47,9 @@ typedef struct {
     uint64_t global;
 } tmap_run;
 /* Calls visit for each run of the box at `at` (element coordinates, innermost first) when it stands
-   at shared address `base` (aligned), in the order of the box. */
-void tmap_walk(const tmap *map, uint32_t base, const int32_t *at,
+   at shared address `base` (aligned), in the order of the box. The way out to global memory does
+   not stop where a row of the tensor ends: it writes the 16 bytes in which the row ends whole. */
+void tmap_walk(const tmap *map, uint32_t base, const int32_t *at, bool out,
                void (*visit)(void *user, const tmap_run *run), void *user);
 /* The swizzle of an absolute shared address: XOR of address bits 4-6 with bits 7-9 (128 B), of 4-5
    with 7-8 (64 B), of 4 with 7 (32 B); mode as CUtensorMapSwizzle (0 none, 1 32, 2 64, 3 128). */

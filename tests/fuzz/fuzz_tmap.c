@@ -64,8 +64,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memset(&b, 0, sizeof b);
     b.map = &map;
     if (!tmap_valid(&map)) abort();
-    if (tmap_box_bytes(&map) > ROOM) return 0;
-    tmap_walk(&map, BASE, at, visit, &b);
+    if (tmap_room(&map) > ROOM) return 0;
+    tmap_walk(&map, BASE, at, size & 1, visit, &b);
     if (b.bytes != tmap_box_bytes(&map)) abort();
     memcpy(&map, data, size < sizeof map ? size : sizeof map);
     tmap_valid(&map);
