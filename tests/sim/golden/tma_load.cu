@@ -1,6 +1,13 @@
 // tma_load.cu - one box of a tensor to shared memory: swizzles, elements outside, element strides.
 // SPDX-License-Identifier: BSD-3-Clause
-// RANK: text, COORDS: the operands' text (golden.py).
+// RANK: text, COORDS: the operands' text (golden.py). BOX: where the box goes; MOVED: bytes by which
+// the map's address is wrong.
+#ifndef BOX
+#define BOX 1024
+#endif
+#ifndef MOVED
+#define MOVED 0
+#endif
 struct __align__(64) Map {
     unsigned char bytes[128];
 };
@@ -8,8 +15,8 @@ struct __align__(64) Map {
 extern "C" __global__ void __launch_bounds__(128)
     kernel(const __grid_constant__ Map map, int c0, int c1, int c2, int c3, int c4, unsigned bytes,
            unsigned room, unsigned *out) {
-    extern __shared__ __align__(1024) unsigned char smem[]; // the barrier, at 1024 the box
-    unsigned bar = (unsigned)__cvta_generic_to_shared(smem), box = bar + 1024, done = 0;
+    extern __shared__ __align__(1024) unsigned char smem[]; // the barrier, then the box
+    unsigned bar = (unsigned)__cvta_generic_to_shared(smem), box = bar + BOX, done = 0;
     unsigned *words = (unsigned *)(smem + 1024);
     for (unsigned i = threadIdx.x; i < room / 4; i += 128) words[i] = 0xeeeeeeee;
     if (threadIdx.x == 0) {
@@ -23,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(128)
                      : "memory");
         asm volatile("cp.async.bulk.tensor." RANK
                      "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, " COORDS
-                     "], [%2];" ::"r"(box), "l"(&map), "r"(bar), "r"(c0), "r"(c1), "r"(c2), "r"(c3),
+                     "], [%2];" ::"r"(box), "l"(map.bytes + MOVED), "r"(bar), "r"(c0), "r"(c1), "r"(c2), "r"(c3),
                      "r"(c4)
                      : "memory");
     }
