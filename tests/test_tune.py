@@ -2,14 +2,20 @@
 SPDX-License-Identifier: BSD-3-Clause"""
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "tests"))
+sys.dont_write_bytecode = True
+import broken  # noqa: E402
+
 BUILD = os.path.abspath(os.path.join(ROOT, os.environ.get("BUILD", "build")))
 COMMAND = os.path.join(BUILD, "warploom")
 SPEC = """extends: fwd
@@ -131,6 +137,24 @@ class Tune(unittest.TestCase):
                          "run goes on\n")
         self.assertEqual(out, "")
 
+    def test_progress_on_a_terminal(self):
+        self.fakes()
+        ours, theirs = pty.openpty()
+        child = subprocess.Popen([COMMAND, "tune", *PROBLEM.split()], env=self.env, stderr=theirs,
+                                 stdout=subprocess.DEVNULL)
+        os.close(theirs)
+        shown = b""
+        try:
+            while part := os.read(ours, 4096):
+                shown += part
+        except OSError:  # the other end is closed
+            pass
+        os.close(ours)
+        self.assertEqual(child.wait(), 0)
+        self.assertRegex(shown.decode(), r"\r\x1b\[K\[1/1\] compile 0/\d+, at most 30 s left")
+        self.assertRegex(shown.decode(), r"\[1/1\] measure 3/12, at most \d+ s left, \d\d\.0 us")
+        self.assertTrue(shown.endswith(b"\r\x1b[K"), "the line is gone in the end")
+
     def test_no_gpu(self):
         self.env["WARPLOOM_LIBCUDA"] = "/nowhere/libcuda.so.1"
         done = self.run_it("tune", *PROBLEM.split())
@@ -187,6 +211,25 @@ class Tune(unittest.TestCase):
                               f"check {name} section_mb 32", device="gpu")
         self.assertRegex(replies[1], r"^crash cuCtxSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS ")
         self.assertEqual(len(replies), 2, "after a crash it ends")
+
+    def test_broken_candidates_in_the_simulator(self):
+        with open(self.spec, "w", encoding="utf-8") as file:
+            file.write(broken.SPEC)
+        self.env["WARPLOOM_GEN"] = broken.make()
+        problem = ("variant=broken head_dim=64 dtype=bf16 mask=none layout=bshd heads=2 seq_q=150 "
+                   "seq_k=70")
+        names = self.run_it("list", *problem.split()).stdout.split()
+        good, behind, wrong, far, _ = sorted(names, key=lambda name: "43625".find(
+            re.search(r"_s(\d)_", name)[1]))
+        self.assertEqual(len(names), 5)
+        replies = self.worker("problem 0 " + problem,
+                              *(f"check {name} section_mb 32" for name in
+                                (behind, good, behind, wrong, good, far)))
+        self.assertEqual(replies[:3], ["good", "bad writes outside of its outputs", "good"])
+        self.assertEqual(replies[3], "bad writes outside of its outputs")
+        self.assertRegex(replies[4], "^bad (verification failed: norm ratio|results are not those)")
+        self.assertEqual(replies[5], "good")
+        self.assertRegex(replies[6], "^crash cuCtxSynchronize: |^crash cuLaunchKernelEx: ")
 
     def test_a_worker_without_its_problem(self):
         self.assertRegex(self.worker("problem 0 head_dim=64")[0], "^bad problem: dtype is missing")
