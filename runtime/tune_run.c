@@ -383,10 +383,26 @@ static wl_status nothing(const job *j) {
     return fail(WL_EFAIL, "tune: the time was up before anything was done; give more");
 }
 
+/* The winner's launch record, so that a later process needs no generator to go by it. */
+static void keep_choice(const job *j) {
+    const wl_request request = {.problem = &j->problem,
+                                .arch = j->ctx->device.arch,
+                                .device = &j->ctx->device,
+                                .ptx = j->ctx->driver->simulator};
+    wl_made *made = wl_alloc(sizeof *made);
+    pthread_mutex_lock(j->run->lock);
+    wl_kernel_get(j->run->tools, &request, made);
+    pthread_mutex_unlock(j->run->lock);
+    wl_made_free(made);
+    free(made);
+    clear_message();
+}
+
 static wl_status conclude(job *j) {
     wl_status status = WL_OK;
     if (j->record.n_times)
         status = wl_tuned_write(wl_tools_cache(j->run->tools), &j->key, &j->record);
+    if (j->record.n_times && !status) keep_choice(j);
     if (!status) status = stopped(j);
     return status || j->record.n_times ? status : nothing(j);
 }

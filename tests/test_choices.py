@@ -48,6 +48,10 @@ class Choices(unittest.TestCase):
         here = self.by(env=self.gpu)
         self.assertEqual(here[0], best)
         self.assertRegex(here[1], r"^tuned here, 20\d\d-.*: \d+\.\d us; next fwd_d64_.*, \+\d")
+        run = self.ask("run", *P.split(), "--random", "1", env={  # what tune left is enough
+            **self.gpu, "WARPLOOM_GEN": "/none.so", "WARPLOOM_NVRTC": "/none.so",
+            "WARPLOOM_JIT": "off"})
+        self.assertIn(best, run)
         self.assertEqual(self.by(env=self.none), before)  # no device: no record of one
         self.assertIn(best, self.ask("emit", *P.split(), env=self.gpu).splitlines()[0])
 
