@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tuned.h"
 
@@ -208,8 +209,8 @@ static wl_status generate(wl_tools *tools, const wl_request *request, const ques
     return status ? status : wl_launch_parse(text->data, out);
 }
 
-wl_status wl_kernel_choose(wl_tools *tools, const wl_request *request, wl_launch *out,
-                           const char **layer) {
+static wl_status choose(wl_tools *tools, const wl_request *request, wl_launch *out,
+                        const char **layer) {
     question q;
     wl_buf text = {0};
     wl_made made = {.layer = "cache"};
@@ -224,6 +225,52 @@ wl_status wl_kernel_choose(wl_tools *tools, const wl_request *request, wl_launch
     wl_buf_free(&q.arg);
     wl_buf_free(&text);
     return status;
+}
+
+static bool blocked(wl_tools *tools, const wl_request *request, const char *name) {
+    return wl_tuned_blocked(wl_tools_cache(tools), name, request->device->name, NULL);
+}
+
+/* The first candidate of the list that is not blocked here; false when there is none. */
+static bool next_of_list(wl_tools *tools, const wl_request *request, char name[128]) {
+    wl_buf words = {0}, names = {0};
+    bool found = false;
+    wl_problem_print(request->problem, &words);
+    if (wl_tools_ask(tools, "list", words.data, &names)) clear_message();
+    for (char *rest = names.data, *line; !found && (line = strsep(&rest, "\n"));) {
+        found = *line && strlen(line) < 128 && !blocked(tools, request, line);
+        if (found) strcpy(name, line);
+    }
+    wl_buf_free(&words), wl_buf_free(&names);
+    return found;
+}
+
+/* Is the choice one that crashed or hung here when it was measured? Then *out asks for the next one.
+   Without a blocklist it costs nothing. */
+static bool passed_over(wl_tools *tools, const wl_request *request, char name[128],
+                        wl_request *out) {
+    wl_buf path = {0};
+    wl_tuned_blocklist(wl_tools_cache(tools), &path);
+    bool any = request->device && !request->name && !request->text && !access(path.data, F_OK);
+    wl_buf_free(&path);
+    if (!any) return false;
+    wl_launch *launch = wl_alloc(sizeof *launch);
+    wl_status status = choose(tools, request, launch, NULL);
+    bool over = !status && blocked(tools, request, launch->choice) &&
+                next_of_list(tools, request, name);
+    if (status) clear_message();
+    free(launch);
+    *out = *request;
+    out->name = name;
+    return over;
+}
+
+wl_status wl_kernel_choose(wl_tools *tools, const wl_request *request, wl_launch *out,
+                           const char **layer) {
+    char name[128];
+    wl_request own;
+    bool over = passed_over(tools, request, name, &own);
+    return choose(tools, over ? &own : request, out, layer);
 }
 
 /* ---- making ---- */
@@ -293,6 +340,9 @@ static wl_status make(wl_tools *tools, const wl_request *request, const question
 
 wl_status wl_kernel_get(wl_tools *tools, const wl_request *request, wl_made *out) {
     question q;
+    char name[128];
+    wl_request next;
+    if (passed_over(tools, request, name, &next)) return wl_kernel_get(tools, &next, out);
     *out = (wl_made){.layer = "cache"};
     wl_status status = pose(tools, request, &q);
     bool found = !status && !request->fresh && !request->text && find_choice(tools, &q.key, out) &&

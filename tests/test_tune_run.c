@@ -531,6 +531,36 @@ TEST(the_environment_of_a_worker) {
     wl_tools_close(tools);
 }
 
+/* Who is chosen for FULL, by a device or none. */
+static const char *chosen(const wl_device *device) {
+    static wl_launch launch;
+    static wl_made made;
+    wl_problem problem;
+    CHECK_INT(wl_problem_parse(FULL, &problem), WL_OK);
+    const wl_request request = {.problem = &problem, .arch = "sm_90a", .device = device};
+    CHECK_INT(wl_kernel_choose(ctx->tools, &request, &launch, NULL), WL_OK);
+    CHECK_INT(wl_kernel_get(ctx->tools, &request, &made), WL_OK);
+    CHECK_STR(made.launch.choice, launch.choice);
+    wl_made_free(&made);
+    return launch.choice;
+}
+
+TEST(a_blocked_candidate_is_not_chosen) {
+    listener l = {0};
+    tune_fakes("fwd_good_90 fwd_good_50 fwd_good_95");
+    wl_cache *c = wl_tools_cache(ctx->tools);
+    CHECK_STR(chosen(&ctx->device), "fwd_good_90");
+    wl_tuned_block(c, "fwd_good_90", "Fake GPU 0", "check: crashed");
+    CHECK_STR(chosen(&ctx->device), "fwd_good_50");
+    CHECK_STR(chosen(NULL), "fwd_good_90"); /* on no device, or on another, it is as good as any */
+    CHECK_INT(tune(FULL, &l, false), WL_OK);
+    CHECK_STR(chosen(&ctx->device), "fwd_good_50");
+    wl_tuned_block(c, "fwd_good_50", "Fake GPU 0", "the winner, later");
+    CHECK_STR(chosen(&ctx->device), "fwd_good_95");
+    wl_tuned_block(c, "fwd_good_95", "Fake GPU 0", "all of them");
+    CHECK_STR(chosen(&ctx->device), "fwd_good_50"); /* better than none */
+}
+
 /* Frees what the last test left, for the leak checker. */
 TEST(closing) {
     wl_close(ctx);
