@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 #   tests/gpu/visit.sh PART…     parts: doctor quick full knobs names sanitize offline both
-#                                bench pick
-#   tests/gpu/visit.sh fill      without a GPU: makes the cache that `offline` is served from
+#                                bench pick tune search
+#   tests/gpu/visit.sh fill      without a GPU: makes the cache that `offline` is served from;
+#                                before `tune`, make its broken generator: python3 tests/broken.py
 #
 # build/ is used as it is: nothing is compiled with a C compiler here. Variables: OUT (logs; else
 # build/gpu), NAMES (a file of candidates, of `names` and `pick`), POINTS, PEERS and BUDGET (points,
@@ -140,6 +141,8 @@ for part in "${@:-quick}"; do
         both) step both 300 python3 tests/gpu/both.py $EXTRA ;;
         knobs) step knobs 570 python3 tests/gpu/check.py --knobs $EXTRA ;;
         names) step names 570 python3 tests/gpu/check.py --names "$NAMES" $EXTRA ;;
+        tune) step tune 120 python3 tests/gpu/tune.py broken ;;
+        search) step search 590 python3 tests/gpu/tune.py search --seconds "${BUDGET:-30}" ;;
         bench) step bench 590 python3 tests/bench/bench.py --points "${POINTS:-36,24}" \
             --peers "${PEERS:-cudnn,fa2,fa3}" --seconds "${BUDGET:-480}" \
             --out "$OUT/${NAME:-h200}.json" $EXTRA ;;
