@@ -29,14 +29,41 @@ static char *map_line(taker *t, const char *kernel, int number) {
     return size ? wl_format("%.*s", (int)size, line) : NULL;
 }
 
+/* FILE:LINE for a line of the kernel's source. */
+static char *place_of_line(taker *t, const char *kernel, int line) {
+    if (t->from->source) return wl_format("%s:%d", t->from->source, line);
+    char *mapped = map_line(t, kernel, line);
+    return mapped ? mapped : wl_format("%s.cu:%d", kernel, line);
+}
+
 static char *place(taker *t, const char *kernel, const sim_finding *f) {
-    char *mapped = NULL;
     if (t->from->ptx) return wl_format("%s:%d", t->from->ptx, f->ptx_line);
-    if (f->source_line && t->from->source)
-        return wl_format("%s:%d", t->from->source, f->source_line);
-    if (f->source_line) mapped = map_line(t, kernel, f->source_line);
-    if (mapped) return mapped;
-    return f->source_line ? wl_format("%s.cu:%d", kernel, f->source_line) : wl_copy("");
+    if (!f->source_line) return wl_copy("");
+    char *own = place_of_line(t, kernel, f->source_line);
+    if (!f->caller_line) return own;
+    char *caller = place_of_line(t, kernel, f->caller_line);
+    char *both = wl_format("%s, called at %s", own, caller);
+    free(own), free(caller);
+    return both;
+}
+
+/* The finding's text, its "line N" replaced by FILE:LINE; that of a PTX file stays as it is. */
+static char *text_of(taker *t, const char *kernel, const sim_finding *f) {
+    wl_buf out = {0};
+    const char *from = f->text, *at = from;
+    while (!t->from->ptx && (at = strstr(at, "line "))) {
+        char *end;
+        bool of_ptx = at - f->text >= 4 && !memcmp(at - 4, "PTX ", 4);
+        long line = strtol(at += 5, &end, 10);
+        if (end == at || of_ptx) continue;
+        char *where = place_of_line(t, kernel, (int)line);
+        wl_buf_add(&out, from, (size_t)(at - 5 - from));
+        wl_buf_text(&out, where);
+        free(where);
+        from = at = end;
+    }
+    wl_buf_text(&out, from);
+    return out.data;
 }
 
 static cli_finding *known(cli_findings *list, const char *rule, const char *where) {
@@ -48,17 +75,18 @@ static cli_finding *known(cli_findings *list, const char *rule, const char *wher
 }
 
 /* Adds to the finding of that rule and place; of a new one the text and the PTX line are kept.
-   Takes `where` over. */
-static void add(cli_findings *list, const char *rule, char *where, const sim_finding *from) {
+   Takes `where` and `text` over. */
+static void add(cli_findings *list, const char *rule, char *where, char *text,
+                const sim_finding *from) {
     cli_finding *f = known(list, rule, where);
     if (f) {
-        free(where);
+        free(where), free(text);
     } else {
         list->finding = wl_grow(list->finding, (size_t)(list->n + 1) * sizeof *f);
         f = &list->finding[list->n++];
         *f = (cli_finding){.rule = wl_copy(rule),
                            .where = where,
-                           .text = wl_copy(from->text),
+                           .text = text,
                            .ptx_line = from->ptx_line};
     }
     if (f->last != list->launches) f->launches++;
@@ -68,7 +96,7 @@ static void add(cli_findings *list, const char *rule, char *where, const sim_fin
 
 static void see(void *user, const char *kernel, const sim_finding *finding) {
     taker *t = user;
-    add(t->list, finding->rule, place(t, kernel, finding), finding);
+    add(t->list, finding->rule, place(t, kernel, finding), text_of(t, kernel, finding), finding);
 }
 
 void cli_findings_take(cli_findings *list, const cli_origin *origin) {
@@ -98,8 +126,8 @@ void cli_schedule(const wl_driver *driver, uint64_t number) {
 }
 
 void cli_findings_add(cli_findings *list, const char *rule, const char *text) {
-    const sim_finding own = {.text = (char *)(uintptr_t)text, .count = 1};
-    add(list, rule, wl_copy(""), &own);
+    const sim_finding own = {.count = 1};
+    add(list, rule, wl_copy(""), wl_copy(text), &own);
 }
 
 void cli_findings_print(const cli_findings *list, bool json) {

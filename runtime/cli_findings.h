@@ -6,7 +6,8 @@
 #include "cli.h"
 
 typedef struct {
-    char *rule, *where, *text; /* where: FILE:LINE of the template or of the hand-edited source */
+    /* where: FILE:LINE of the template or of the hand-edited source, and of the call if inlined */
+    char *rule, *where, *text;
     int ptx_line;
     int launches, last; /* how many launches showed it; the number of the last that did */
     long long count;

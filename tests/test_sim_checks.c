@@ -393,6 +393,24 @@ TEST(findings_have_a_limit) {
     close_run(&k);
 }
 
+/* Both lines of a function that is inlined; where a warp waits, too. */
+TEST(source_lines_of_inlined_functions) {
+    kernel_run k;
+    open_run(&k);
+    k.block = 64;
+    run_lines(&k, ".loc 1 77 0\nmov.u32 %r9, 0;\n.loc 1 12 0, function_name L0, inlined_at 1 77 0\n"
+                  "@%p1 ld.shared.u32 %r9, [%r3];\n@%p1 bar.sync 1, 64;");
+    CHECK_INT(k.result.n_findings, 2);
+    CHECK_INT(k.result.finding[0].source_line, 12);
+    CHECK_INT(k.result.finding[0].caller_line, 77);
+    CHECK(strstr(k.result.finding[0].text,
+                 "(ld.shared.u32, line 12, called at line 77, PTX 14)") != NULL);
+    CHECK_STR(k.result.finding[1].text,
+              "block 0 warp 0 (bar.sync, line 12, called at line 77, PTX 15) waits for barrier 1: "
+              "32 of 64 threads have come");
+    close_run(&k);
+}
+
 TEST(source_lines_are_the_caller_s) {
     kernel_run k;
     open_run(&k);

@@ -1,5 +1,6 @@
 """test_sim_device.py - the simulator as a device: driver API, offline use, verify, sim.
 SPDX-License-Identifier: BSD-3-Clause"""
+import glob
 import json
 import os
 import re
@@ -161,7 +162,47 @@ class Command(Simulator):
             self.assertTrue(rows, drop + ": nothing is found")
             self.assertTrue(any(rule in row["rule"] for row in rows), (drop, rows))
             self.assertEqual(list(rows[0]), "rule where ptx_line launches count text".split())
-            self.assertTrue(any(re.match(r"edited\.cu:\d+$", row["where"]) for row in rows), rows)
+            self.assertTrue(any(re.match(r"edited\.cu:\d+(, called at edited\.cu:\d+)?$",
+                                         row["where"]) for row in rows), rows)
+
+    def generator(self, path, line, old, new):
+        """A generator with one line of one of its files changed."""
+        patterns = "gen/*.lua gen/*.[ch] specs/*.yaml specs/*/*.yaml templates/*.* templates/*/*"
+        files = sorted(f for p in patterns.split() for f in glob.glob(p, root_dir=ROOT))
+        for name in files:
+            os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+            with open(os.path.join(ROOT, name), encoding="utf-8") as file:
+                lines = file.read().split("\n")
+            if name == path:
+                self.assertIn(old, lines[line - 1])
+                lines[line - 1] = lines[line - 1].replace(old, new)
+            self.write(name, "\n".join(lines))
+        done = self.call([BUILD + "/embed", "embed.c", "digest.c", *files])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.call(["gcc", "-shared", "-fPIC", "-I" + ROOT + "/gen", "-I" + ROOT + "/runtime",
+                          "embed.c", *glob.glob(BUILD + "/obj/gen/*.o"), "-o", "broken.so",
+                          "-L" + BUILD, "-Wl,-rpath," + BUILD, "-llua5.4", "-lyaml", "-lsodium"])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return self.path("broken.so")
+
+    def test_broken_template(self):
+        """What a template's line breaks is told at lines of templates, both sides of it."""
+        path = "templates/device/epilogue.cuh"
+        with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+            lines = file.read().split("\n")
+        fence = lines.index("        fence_async_shared();") + 1
+        broken = self.generator(path, fence, "fence_async_shared();", "")
+        done = self.warploom("verify", *P.split(), "--schedules", "1", "--json",
+                             WARPLOOM_GEN=broken)
+        self.assertEqual(done.returncode, 6, done.stderr)
+        row = next(row for row in json.loads(done.stdout) if row["rule"] == "proxy")
+        with open(os.path.join(ROOT, "templates/parts/fwd_consume.in"), encoding="utf-8") as file:
+            parts = file.read().split("\n")
+        store = next(i for i, text in enumerate(parts, 1) if " store_rows(" in text)
+        place = rf"templates/parts/fwd_consume\.in:{store}, called at templates/fwd\.cu\.in:\d+"
+        self.assertRegex(row["where"], rf"^{place}$")
+        self.assertRegex(row["text"], rf"written by warp \d+ \(stmatrix[a-z0-9.:]*, {place}, PTX ")
+        self.assertNotIn(" line ", row["text"])
 
     def test_findings_of_run(self):
         source = self.warploom("emit", *P.split()).stdout
@@ -169,7 +210,8 @@ class Command(Simulator):
         done = self.warploom("run", *P.split(), "--random", "1", "--source", "x.cu", "--device",
                              "sim")
         self.assertEqual(done.returncode, 6)
-        self.assertRegex(done.stderr, r"warploom: fwd_\S+: \d+ findings?\nx\.cu:\d+: wgmma")
+        self.assertRegex(done.stderr, r"warploom: fwd_\S+: \d+ findings?\n"
+                                      r"x\.cu:\d+(, called at x\.cu:\d+)?: wgmma")
 
     def test_doctor(self):
         done = self.warploom("doctor")

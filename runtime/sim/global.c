@@ -236,7 +236,7 @@ static const char *who_did(const mem_access *a, const history *h, char *who, siz
     else {
         const sim_program *p = a->warp->machine->run->program;
         const sim_insn *i = &p->insn[epoch_pc(h->at) < (uint32_t)p->n_insns ? epoch_pc(h->at) : 0];
-        char where[96];
+        char where[128];
         snprintf(who, size, "cluster %u (%s)", h->cluster - 1, place_of(i, where, sizeof where));
     }
     return who;

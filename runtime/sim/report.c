@@ -3,7 +3,10 @@
 #include "machine.h"
 
 const char *place_of(const sim_insn *i, char *text, size_t size) {
-    if (i->source_line)
+    if (i->caller_line)
+        snprintf(text, size, "%s, line %d, called at line %d, PTX %d", i->opcode, i->source_line,
+                 i->caller_line, i->ptx_line);
+    else if (i->source_line)
         snprintf(text, size, "%s, line %d, PTX %d", i->opcode, i->source_line, i->ptx_line);
     else snprintf(text, size, "%s, PTX %d", i->opcode, i->ptx_line);
     return text;
@@ -19,7 +22,7 @@ static int put_warp(const cluster *c, uint32_t index, char *text, size_t size) {
 
 const char *epoch_who(const cluster *c, epoch e, char *text, size_t size) {
     uint32_t agent = epoch_agent(e), n = c->n_warps, at = 0;
-    char where[96], warp_name[40];
+    char where[128], warp_name[40];
     const sim_program *p = c->machine->run->program;
     uint32_t pc = epoch_pc(e);
     place_of(&p->insn[pc < (uint32_t)p->n_insns ? pc : 0], where, sizeof where);
@@ -62,8 +65,9 @@ static sim_finding *enter(run_state *r, const sim_insn *i, uint32_t other, const
     }
     r->keys[r->n_keys++] = (struct finding_key){rule, i, other};
     sim_finding *f = &to->finding[to->n_findings++];
-    *f = (sim_finding){
-        .count = 1, .ptx_line = i ? i->ptx_line : 0, .source_line = i ? i->source_line : 0};
+    *f = (sim_finding){.count = 1};
+    if (i) f->ptx_line = i->ptx_line, f->source_line = i->source_line;
+    if (i) f->caller_line = i->caller_line;
     return f;
 }
 
@@ -81,7 +85,7 @@ static void add(run_state *r, const warp *w, const sim_insn *i, uint32_t other, 
         }
         wl_buf_text(&text, what);
         if (i) {
-            char where[96];
+            char where[128];
             wl_buf_printf(&text, " (%s)", place_of(i, where, sizeof where));
         }
         f->rule = wl_copy(rule);
@@ -153,8 +157,9 @@ void report_deadlock(machine *m) {
                     }
                     wl_buf_text(&text, text.size ? "; " : "");
                     put_block(r, at, &text);
-                    wl_buf_printf(&text, " warp %u at line %d waits for ", n,
-                                  i->source_line ? i->source_line : i->ptx_line);
+                    char where[128];
+                    wl_buf_printf(&text, " warp %u (%s) waits for ", n,
+                                  place_of(i, where, sizeof where));
                     put_wait(&at->warps[n], lanes, &text);
                 }
         }

@@ -67,8 +67,9 @@ typedef struct {
     char *rule;      /* "race", "proxy", "deadlock", "wgmma registers", … */
     char *text;      /* one sentence that names both sides, block, warp */
     int ptx_line;    /* 1-based line of the PTX; 0: none */
-    int source_line; /* line of the CUDA file given by .loc, of the outermost inlining; 0: none */
+    int source_line; /* line of the CUDA file that .loc gives; 0: none */
     int count;       /* how often */
+    int caller_line; /* where the function of that line was called, when it is inlined; 0 */
 } sim_finding;
 
 typedef struct {
