@@ -8,9 +8,9 @@
 
 /* ---- without a device ---- */
 
-/* Who chooses for a problem: a record of what was measured on this device for it (tuned.h), else the
-   generator, which knows no device: a table of choices, or the spec's preferences. What is blocked
-   on the device is passed over. */
+/* Who chooses for a problem: a record of what was measured on this device for it (tuned.h), else
+   the generator, which knows no device: a table of choices, or the spec's preferences. What is
+   blocked on the device is passed over. */
 typedef struct {
     const char *name;          /* a candidate's name, or NULL: the one chosen for … */
     const wl_problem *problem; /* … this; with a name, what it must fit (may be NULL) */

@@ -44,7 +44,8 @@ typedef struct {
     int n_names, n_sections;
     int64_t section_mb[MAX_SECTIONS];
     wl_journal journal;
-    wl_child worker, *compiler;
+    wl_child worker;
+    bool opening; /* the worker has not said yet that it has the problem */
     double hangs;
     wl_status status; /* why the search was stopped */
     char *why;        /* its message */
@@ -186,21 +187,27 @@ static const char *answer(job *j, double seconds, char death[64]) {
     }
 }
 
-/* A worker that has the problem's inputs on the device. */
+/* Starts a worker on the problem's inputs: while they are made, others compile. */
 static wl_status hire(job *j) {
-    char death[64];
-    wl_buf words = {0};
-    wl_problem_print(&j->problem, &words);
-    char *line = wl_format("problem %d %s", j->ctx->device.ordinal, words.data);
+    wl_buf line = {0};
+    wl_buf_printf(&line, "problem %d ", j->ctx->device.ordinal);
+    wl_problem_print(&j->problem, &line);
     wl_status status = wl_child_start(&j->worker, j->run->device, &j->run->environment);
-    if (!status) wl_child_send(&j->worker, line);
-    const char *reply = status ? NULL : answer(j, OPENING, death);
-    if (!status && !j->run->cancelled && (!reply || strcmp(reply, "good"))) {
-        status = fail(WL_EFAIL, "tune: the worker cannot begin: %s", reply ? reply : death);
-        wl_child_stop(&j->worker);
-    }
-    free(line);
-    wl_buf_free(&words);
+    if (!status) wl_child_send(&j->worker, line.data);
+    j->opening = !status;
+    wl_buf_free(&line);
+    return status;
+}
+
+/* A worker that has the inputs on the device. */
+static wl_status have_worker(job *j) {
+    char death[64];
+    wl_status status = j->worker.pid ? WL_OK : hire(j);
+    const char *reply = status || !j->opening ? "good" : answer(j, OPENING, death);
+    j->opening = false;
+    if (status || j->run->cancelled || (reply && !strcmp(reply, "good"))) return status;
+    status = fail(WL_EFAIL, "tune: the worker cannot begin: %s", reply ? reply : death);
+    wl_child_stop(&j->worker);
     return status;
 }
 
@@ -217,7 +224,7 @@ static wl_tune_verdict ask(job *j, const char *verb, const wl_tune_entry *e, wl_
     char death[64];
     char *request = wl_format("%s %s section_mb %" PRId64, verb, e->name, e->section_mb);
     const char *known = wl_journal_find(&j->journal, request);
-    wl_status status = known || j->worker.pid || !pulse(j->run) ? WL_OK : hire(j);
+    wl_status status = known || !pulse(j->run) ? WL_OK : have_worker(j);
     wl_tune_verdict verdict = status || j->run->cancelled ? WL_TUNE_STOP : WL_TUNE_GOOD;
     if (status) stop(j, status);
     if (!verdict && !known) wl_child_send(&j->worker, request);
@@ -420,9 +427,10 @@ static wl_status measure(job *j, double seconds) {
     j->hangs = given > 0 ? given : HANGS;
     set_facts(j);
     wl_journal_open(&j->journal, wl_tools_cache(r->tools), &j->key, head, r->options->all);
-    wl_tune_search(&task, &machine, &j->record);
+    wl_status status = hire(j);
+    if (!status) wl_tune_search(&task, &machine, &j->record);
     wl_child_stop(&j->worker);
-    wl_status status = conclude(j);
+    if (!status) status = conclude(j);
     wl_journal_close(&j->journal, !status && j->record.finished);
     free(head);
     return status;
