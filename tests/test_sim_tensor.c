@@ -209,8 +209,7 @@ TEST(wgmma_with_a_base_offset) {
 /* ---- which bytes ---- */
 
 static unsigned char touched[1 << 18];
-static void touch(void *user, uint32_t address, uint32_t bytes) {
-    (void)user;
+static void touch(uint32_t address, uint32_t bytes) {
     CHECK(address % 16 == 0 && bytes % 16 == 0 && bytes);
     CHECK(address / 128 == (address + bytes - 1) / 128);
     for (uint32_t i = 0; i < bytes; i++) touched[address + i]++;
@@ -227,7 +226,9 @@ TEST(runs_are_the_bytes_of_the_elements) {
         layout o = choose(1024, major, (int)dice(4), size);
         if (!major && o.swizzle == 1) o.start += 32 * dice(4);
         memset(touched, 0, sizeof touched);
-        tensor_operand_runs(descriptor(&o), &m, is_b, touch, NULL);
+        uint32_t address[TENSOR_RUNS], size_of;
+        uint32_t runs = tensor_operand_runs(descriptor(&o), &m, is_b, address, &size_of);
+        for (uint32_t i = 0; i < runs; i++) touch(address[i], size_of);
         int bytes = 0, missed = 0;
         for (uint32_t i = 0; i < sizeof touched; i++) bytes += touched[i];
         for (uint32_t r = 0; r < (is_b ? m.n : 64u); r++)

@@ -37,6 +37,12 @@ static void walk(const async_op *o, void (*visit)(void *, const tmap_run *), voi
     else if (o->bytes) visit(user, &all);
 }
 
+/* The same for whom the swizzle is nothing to, or who does it himself. */
+static void walk_rows(const async_op *o, void (*visit)(void *, const tmap_run *), void *user) {
+    if (o->map) tmap_walk_rows(o->map, o->shared, o->at, visit, user);
+    else walk(o, visit, user);
+}
+
 typedef struct {
     mem_access a;
     epoch reads;        /* of a store: its access to shared memory */
@@ -67,7 +73,7 @@ static void check_run(void *user, const tmap_run *run) {
 }
 
 static bool check_copy(copy_check *c, const async_op *o) {
-    walk(o, check_run, c);
+    (c->writes ? walk : walk_rows)(o, check_run, c);
     check_global(c);
     return !c->faulty;
 }
@@ -380,13 +386,29 @@ static step hint(warp *w, const sim_insn *i, uint32_t mask) {
 
 /* ---- doing it ---- */
 
-static void load_run(void *user, const tmap_run *run) {
+static void load_part(const async_op *o, uint8_t *to, uint64_t from, uint32_t bytes) {
+    if (!from || o->faulty) {
+        if (o->map) tmap_fill(o->map, to, bytes);
+        return;
+    }
+    memcpy(to, (const void *)from, bytes);
+    if (o->map) tmap_convert(o->map, to, bytes);
+}
+
+/* The swizzle moves units of 16 bytes. */
+static void load_row(void *user, const tmap_run *run) {
     const async_op *o = user;
-    uint8_t *to = o->block->memory + run->shared;
-    bool inside = run->global && !o->faulty;
-    if (inside) memcpy(to, (const void *)run->global, run->bytes);
-    else if (o->map) tmap_fill(o->map, to, run->bytes);
-    if (inside && o->map) tmap_convert(o->map, to, run->bytes);
+    uint8_t *memory = o->block->memory;
+    uint32_t n, k = 0, swizzle = o->map ? o->map->swizzle : 0;
+    bool plain = run->global && !o->faulty && !(o->map && tmap_converts(o->map));
+    for (; swizzle && k < run->bytes; k += n) {
+        uint8_t *to = memory + tmap_swizzle((int)swizzle, run->shared + k);
+        n = 16 - (run->shared + k) % 16;
+        if (n > run->bytes - k) n = run->bytes - k;
+        if (n == 16 && plain) memcpy(to, (const void *)(run->global + k), 16);
+        else load_part(o, to, run->global ? run->global + k : 0, n);
+    }
+    if (!swizzle) load_part(o, memory + run->shared, run->global, run->bytes);
 }
 
 typedef struct {
@@ -503,7 +525,7 @@ static void do_op(machine *m, uint32_t k) {
         return;
     }
     if ((o->kind == STORE || o->kind == REDUCE) && do_store(o)) return;
-    if (o->kind == LOAD) walk(o, load_run, o);
+    if (o->kind == LOAD) walk_rows(o, load_row, o);
     if (o->kind == PLAIN) do_plain(o);
     if (o->kind >= TO_BLOCK && o->kind <= REDUCE_VALUE) do_value(o);
     if (o->barrier) mbarrier_land(o->warp, o->insn, o->barrier, o->phase, o->bytes);

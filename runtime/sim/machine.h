@@ -122,6 +122,8 @@ typedef struct {
 } mem_access;
 void shadow_read(const mem_access *a, uint32_t address, uint32_t bytes);
 void shadow_write(const mem_access *a, uint32_t address, uint32_t bytes);
+/* An async read of n runs of `bytes` bytes, none across a line. */
+void shadow_read_runs(const mem_access *a, const uint32_t *address, uint32_t n, uint32_t bytes);
 
 /* Host address of `bytes` bytes of a block's shared memory; NULL, and a finding, when they are
    outside or misaligned. The address has no rank bits. */
@@ -215,7 +217,7 @@ struct warp {
 
     uint32_t fences;             /* wgmma.fence so far, + 1 */
     uint32_t *seen;              /* per slot: `fences` at its last plain access */
-    uint16_t *writing, *reading; /* per slot: pending products that update it, that read it as A */
+    uint32_t *writing, *reading; /* per slot: 1 + the last product to update it, to read it as A */
     uint32_t issued, retired, commits[MAX_COMMITS], n_commits;
 
     copy_book *copies[COPIES_KINDS];

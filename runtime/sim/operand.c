@@ -65,18 +65,19 @@ static uint32_t mn_chunk(const operand *o, uint32_t j, uint32_t k) {
 
 /* Chunks that lie together in the pattern's row make one run: the swizzle keeps their set whole
    when it is an aligned power of two. */
-void tensor_operand_runs(uint64_t descriptor, const sim_mma *mma, bool is_b,
-                         void (*visit)(void *user, uint32_t address, uint32_t bytes), void *user) {
+uint32_t tensor_operand_runs(uint64_t descriptor, const sim_mma *mma, bool is_b,
+                             uint32_t address[TENSOR_RUNS], uint32_t *bytes) {
     operand o = open_operand(tensor_decode(descriptor), mma, is_b);
-    uint32_t lines = o.mn_major ? o.k : o.rows, chunks = o.mn_major ? o.rows / 8 : 2;
-    uint32_t together = o.mode ? o.mn_major ? o.width / 16 : 2 : 1;
+    uint32_t lines = o.mn_major ? o.k : o.rows, chunks = o.mn_major ? o.rows / 8 : 2, n = 0;
+    uint32_t together = !o.mode ? 1 : o.mn_major ? o.width / 16 : 2;
+    while (chunks % together || o.d.address & (together * 16 - 1)) together /= 2;
     for (uint32_t line = 0; line < lines; line++)
-        for (uint32_t c = 0, n; c < chunks; c += n) {
+        for (uint32_t c = 0; c < chunks; c += together) {
             uint32_t at = o.mn_major ? mn_chunk(&o, c, line) : k_chunk(&o, line, c);
-            n = c + together <= chunks ? together : 1;
-            if ((o.d.address & (n * 16 - 1)) != 0) n = 1;
-            visit(user, at & ~(n * 16 - 1), n * 16);
+            address[n++] = at & ~(together * 16 - 1);
         }
+    *bytes = together * 16;
+    return n;
 }
 
 /* Orders of eight rows. Columns of B go as an accumulator's registers and lanes have them. */

@@ -172,6 +172,15 @@ static void write_record(const mem_access *a, shadow *s, uint32_t address) {
     *s = (shadow){.write = a->at};
 }
 
+/* The usual case of an async write: nothing to tell. */
+static bool write_quietly(const mem_access *a, shadow *s) {
+    if (!a->async || s->more || !epoch_known(a->knows, s->write)) return false;
+    for (int k = 0; k < SHADOW_READS; k++)
+        if (!epoch_known(a->knows, s->read[k])) return false;
+    *s = (shadow){.write = a->at};
+    return true;
+}
+
 /* ---- lines ---- */
 
 static shadow *split_line(block *b, uint32_t line) {
@@ -212,12 +221,40 @@ void shadow_write(const mem_access *a, uint32_t address, uint32_t bytes) {
         uint32_t line = address >> 7, at = address & 127;
         n = 128 - at < bytes ? 128 - at : bytes;
         if (n == 128 && !b->split[line]) {
-            write_record(a, &b->lines[line], address);
+            if (!write_quietly(a, &b->lines[line])) write_record(a, &b->lines[line], address);
             continue;
         }
         shadow *s = b->split[line] ? b->split[line] : split_line(b, line);
         for (uint32_t k = at / 4; k <= (at + n - 1) / 4; k++)
             write_record(a, &s[k], (line << 7) + 4 * k);
         if (n == 128) unsplit_line(b, line, a->at);
+    }
+}
+
+/* The usual case of read_record: nothing to tell, and a place for the read. */
+static bool read_quietly(const mem_access *a, shadow *s, uint32_t warps) {
+    const uint32_t *knows = a->knows->v;
+    uint32_t by = epoch_agent(s->write), clock = epoch_clock(s->write);
+    if (!s->write || knows[by] < clock) return false;
+    if (by < 6 * warps && knows[by - 3 * warps] < clock) return false;
+    for (int k = 0; k < SHADOW_READS; k++)
+        if (epoch_agent(s->read[k]) == epoch_agent(a->at) || epoch_known(a->knows, s->read[k])) {
+            s->read[k] = a->at;
+            return true;
+        }
+    return false;
+}
+
+void shadow_read_runs(const mem_access *a, const uint32_t *address, uint32_t n, uint32_t bytes) {
+    block *b = a->block;
+    mem_access line = *a;
+    line.at = epoch_with_lane(a->at, UNKNOWN_LANE);
+    for (uint32_t k = 0; k < n; k++) {
+        bool inside = address[k] >= SIM_SHARED_START && address[k] + bytes <= b->memory_end;
+        uint32_t at = inside ? address[k] >> 7 : 0;
+        if (inside && !b->split[at] && read_quietly(&line, &b->lines[at], b->cluster->n_warps))
+            continue;
+        if (shared_at(a->warp, a->insn, b, address[k], bytes, 16))
+            shadow_read(a, address[k], bytes);
     }
 }

@@ -147,10 +147,14 @@ void tmap_fill(const tmap *map, void *to, uint32_t bytes) {
     for (uint32_t i = 0; i < bytes; i++) byte[i] = !map->fill ? 0 : i % 2 ? 0x7f : 0xf7;
 }
 
+bool tmap_converts(const tmap *map) {
+    return map->type >= TFLOAT32;
+}
+
 /* To the nearest of 10 bits of mantissa, a tie to the even one; a NaN is the ISA's. */
 void tmap_convert(const tmap *map, void *elements, uint32_t bytes) {
     uint8_t *byte = elements;
-    for (uint32_t i = 0; map->type >= TFLOAT32 && i < bytes; i += 4) {
+    for (uint32_t i = 0; tmap_converts(map) && i < bytes; i += 4) {
         uint32_t code;
         memcpy(&code, byte + i, 4);
         bool nan = (code & 0x7fffffff) > 0x7f800000;
@@ -165,6 +169,7 @@ typedef struct {
     int64_t end;     /* of the tensor's rows, in elements */
     uint32_t shared; /* where the row begins, before the swizzle */
     uint64_t global; /* where its first element is, or would be */
+    bool whole;      /* its parts are visited as they are */
     void (*visit)(void *user, const tmap_run *run);
     void *user;
 } row;
@@ -173,7 +178,9 @@ typedef struct {
    neighbours under the swizzle make one run. */
 static void visit_part(const row *r, uint32_t from, uint32_t to, bool inside) {
     int mode = r->map->swizzle;
-    for (uint32_t next; from < to; from = next) {
+    if (r->whole && from < to)
+        r->visit(r->user, &(tmap_run){r->shared + from, to - from, inside ? r->global + from : 0});
+    for (uint32_t next; from < to && !r->whole; from = next) {
         uint32_t at = tmap_swizzle(mode, r->shared + from);
         next = (from | 15) + 1;
         while (next < to && (r->shared + next) % 128 &&
@@ -195,11 +202,9 @@ static void visit_row(const row *r, int64_t first, bool inside) {
     visit_part(r, (uint32_t)to * size, (uint32_t)length * size, false);
 }
 
-void tmap_walk(const tmap *map, uint32_t base, const int32_t *at, bool out,
-               void (*visit)(void *user, const tmap_run *run), void *user) {
+static void walk(row r, const int32_t *at) {
+    const tmap *map = r.map;
     uint32_t index[5] = {0}, step = pitch(map);
-    int64_t unit = out ? 16 / map->element_bytes : 1;
-    row r = {map, ((int64_t)map->dims[0] + unit - 1) / unit * unit, base, 0, visit, user};
     for (int i = 0; i < map->rank; r.shared += step) {
         bool inside = true;
         r.global = map->address + (uint64_t)((int64_t)at[0] * map->element_bytes);
@@ -211,4 +216,16 @@ void tmap_walk(const tmap *map, uint32_t base, const int32_t *at, bool out,
         visit_row(&r, at[0], inside);
         for (i = 1; i < map->rank && ++index[i] == count(map, i); i++) index[i] = 0;
     }
+}
+
+void tmap_walk(const tmap *map, uint32_t base, const int32_t *at, bool out,
+               void (*visit)(void *user, const tmap_run *run), void *user) {
+    int64_t unit = out ? 16 / map->element_bytes : 1;
+    int64_t end = ((int64_t)map->dims[0] + unit - 1) / unit * unit;
+    walk((row){map, end, base, 0, false, visit, user}, at);
+}
+
+void tmap_walk_rows(const tmap *map, uint32_t base, const int32_t *at,
+                    void (*visit)(void *user, const tmap_run *run), void *user) {
+    walk((row){map, (int64_t)map->dims[0], base, 0, true, visit, user}, at);
 }

@@ -38,6 +38,7 @@ uint32_t tmap_shared_align(const tmap *map);
 void tmap_fill(const tmap *map, void *to, uint32_t bytes);
 /* Whole elements as a load brings them: TFLOAT32 is rounded, nothing else is changed. */
 void tmap_convert(const tmap *map, void *elements, uint32_t bytes);
+bool tmap_converts(const tmap *map);
 
 /* One run of a box: `bytes` bytes at shared address `shared` (absolute, the swizzle applied), from
    or to global address `global`, 0 when outside the tensor. It crosses no multiple of 128 in shared
@@ -51,6 +52,9 @@ typedef struct {
    not stop where a row of the tensor ends: it writes the 16 bytes in which the row ends whole. */
 void tmap_walk(const tmap *map, uint32_t base, const int32_t *at, bool out,
                void (*visit)(void *user, const tmap_run *run), void *user);
+/* The same with longer runs: where they are before the swizzle, across any multiple of 128. */
+void tmap_walk_rows(const tmap *map, uint32_t base, const int32_t *at,
+                    void (*visit)(void *user, const tmap_run *run), void *user);
 /* The swizzle of an absolute shared address: XOR of address bits 4-6 with bits 7-9 (128 B), of 4-5
    with 7-8 (64 B), of 4 with 7 (32 B); mode as CUtensorMapSwizzle (0 none, 1 32, 2 64, 3 128). */
 uint32_t tmap_swizzle(int mode, uint32_t address);

@@ -15,12 +15,12 @@ static void touch(warp *w, const sim_insn *i, int32_t slot, uint32_t mask, bool 
     if (slot < 0 || !w->machine->run->program->pinned[slot]) return;
     w->seen[slot] = w->fences;
     if (writes) w->defined[slot] |= mask;
-    if (w->writing[slot])
+    if (w->writing[slot] > w->retired)
         report(w, i, 0, "wgmma registers",
                "an accumulator is %s while a wgmma that updates it may be "
                "under way: no wgmma.wait_group since",
                writes ? "written" : "read");
-    else if (writes && w->reading[slot])
+    else if (writes && w->reading[slot] > w->retired)
         report(w, i, 0, "wgmma registers",
                "a register of A is written while a wgmma that reads it may "
                "be under way: no wgmma.wait_group since");
@@ -32,7 +32,7 @@ void wgmma_check_registers(warp *w, const sim_insn *i, uint32_t mask) {
     for (int k = 0; k < i->n_list; k++) touch(w, i, i->list[k], mask, k < i->list_results);
 }
 
-static void claim(warp *w, const sim_insn *i, bool add) {
+static void claim(warp *w, const sim_insn *i, bool add) { /* for the product just issued */
     int n_d = i->n_list - (i->mma.a_registers ? 4 : 0);
     for (int k = 0; k < i->n_list; k++) {
         int32_t slot = i->list[k];
@@ -41,7 +41,7 @@ static void claim(warp *w, const sim_insn *i, bool add) {
         if (w->seen[slot] == w->fences)
             report(w, i, 0, "wgmma.fence", "%s has been read or written since the last wgmma.fence",
                    d ? "an accumulator" : "a register of A");
-        if (!d && w->writing[slot])
+        if (!d && w->writing[slot] > w->retired)
             report(w, i, 0, "wgmma registers",
                    "a register of A is the accumulator of a wgmma that may be "
                    "under way");
@@ -50,27 +50,11 @@ static void claim(warp *w, const sim_insn *i, bool add) {
             report(w, i, 0, "undefined", "%s has no value",
                    d ? "an accumulator" : "a register of A");
         if (w->defined && d) w->defined[slot] = ALL_LANES;
-        d ? w->writing[slot]++ : w->reading[slot]++;
-    }
-}
-
-static void retire(warp *w, uint32_t until) {
-    for (; w->retired != until; w->retired++) {
-        const sim_insn *i = w->team->queue[w->retired % MAX_PRODUCTS].insn;
-        int n_d = i->n_list - (i->mma.a_registers ? 4 : 0);
-        for (int k = 0; k < i->n_list; k++) {
-            if (i->list[k] < 0) continue;
-            k < n_d ? w->writing[i->list[k]]-- : w->reading[i->list[k]]--;
-        }
+        (d ? w->writing : w->reading)[slot] = w->issued;
     }
 }
 
 /* ---- operands ---- */
-
-static void check_run(void *user, uint32_t address, uint32_t bytes) {
-    const mem_access *a = user;
-    if (shared_at(a->warp, a->insn, a->block, address, bytes, 16)) shadow_read(a, address, bytes);
-}
 
 static void check_descriptor(warp *w, const sim_insn *i, uint64_t bits, bool is_b) {
     tensor_descriptor d = tensor_decode(bits);
@@ -80,28 +64,32 @@ static void check_descriptor(warp *w, const sim_insn *i, uint64_t bits, bool is_
                (unsigned long long)bits, fault);
 }
 
+static void check_operand(const mem_access *a, uint64_t descriptor, bool is_b) {
+    uint32_t address[TENSOR_RUNS], bytes;
+    check_descriptor(a->warp, a->insn, descriptor, is_b);
+    uint32_t n = tensor_operand_runs(descriptor, &a->insn->mma, is_b, address, &bytes);
+    shadow_read_runs(a, address, n, bytes);
+}
+
 /* All of it is whole now: what it reads must be ordered before. */
 static void check_operands(warp *w, const product *p, uint32_t number) {
     uint32_t pc = (uint32_t)(p->insn - w->machine->run->program->insn);
     mem_access a = {w->block, w, p->insn, &p->knows, epoch_make(w->team->agent, 0, pc, number + 1),
                     true};
-    if (!p->insn->mma.a_registers) {
-        check_descriptor(w, p->insn, p->a, false);
-        tensor_operand_runs(p->a, &p->insn->mma, false, check_run, &a);
-    }
-    check_descriptor(w, p->insn, p->b, true);
-    tensor_operand_runs(p->b, &p->insn->mma, true, check_run, &a);
+    if (!p->insn->mma.a_registers) check_operand(&a, p->a, false);
+    check_operand(&a, p->b, true);
 }
 
 static uint64_t same_descriptor(warp *w, const sim_insn *i, int k) {
     if (!has(i, k)) return 0;
     const lane_64 *v = slot_of_64(w, i->operand[k]);
     uint64_t first = v[__builtin_ctz(w->alive)];
-    FOR_LANES(l, w->alive)
-        if (v[l] != first) {
-            report(w, i, 0, "descriptor", "differs between the lanes of the warp");
-            break;
-        }
+    if (memcmp((const void *)v, (const void *)(v + 1), (SIM_LANES - 1) * sizeof *v))
+        FOR_LANES(l, w->alive)
+            if (v[l] != first) {
+                report(w, i, 0, "descriptor", "differs between the lanes of the warp");
+                break;
+            }
     return first;
 }
 
@@ -183,11 +171,10 @@ static step wait_group(warp *w, const sim_insn *i, uint32_t mask) {
     uint32_t left = (uint32_t)i->immediate < MAX_COMMITS ? (uint32_t)i->immediate : MAX_COMMITS - 1;
     uint32_t until = w->n_commits > left ? w->commits[(w->n_commits - 1 - left) % MAX_COMMITS] : 0;
     if (w->team->head < until) return warp_wait(w, WAIT_WGMMA, NULL, until, 0);
-    if (until > w->retired && checks(w)) {
-        retire(w, until);
+    if (until > w->retired) {
+        w->retired = until;
         warp_learns(w, w->alive, w->team->agent, until);
     }
-    if (!checks(w) && until > w->retired) w->retired = until;
     return NEXT;
 }
 
