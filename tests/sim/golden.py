@@ -6,8 +6,8 @@
     golden.py check [--driver LIB] [NAME...]   runs them on the simulator, build/sim/libcuda.so.1,
                                                and compares with golden/*.bin
 
-A golden file is one zlib stream of a case's results. They are compared bit by bit, except where the
-case (golden_cases.py) says how far they may be apart.
+A golden file is one zlib stream of a case's results, or of the error where a GPU faults. Results
+are compared bit by bit, except where the case (golden_cases.py) says how far they may be apart.
 SPDX-License-Identifier: BSD-3-Clause"""
 import ctypes
 import glob
@@ -199,7 +199,7 @@ def record_case(case, path):
         got, fault = b"".join(results(case, nvrtc, driver)), None
     except Failure as e:
         got, fault = str(e).encode(), str(e)
-    if bool(fault) != case.faults:
+    if bool(fault) != bool(case.faults):
         print("FAIL %s: %s" % (case.name, fault or "no fault"), flush=True)
         os._exit(1)
     data = zlib.compress(case.pack(got) if case.pack else got, 9)
@@ -237,7 +237,8 @@ def record(cases, path, at_once=12):
 def judge(case, got, findings):
     """What is wrong with the results of one case, or None."""
     if case.faults:
-        return None if findings else "nothing is found where a GPU faults"
+        text = findings[0] if findings else "no finding"
+        return None if case.faults in text else "a GPU faults; here: " + text
     if findings:
         return findings[0]
     try:

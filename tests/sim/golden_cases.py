@@ -56,7 +56,7 @@ CASES = []
 
 
 class Case:
-    def __init__(self, name, source, options=(), compare=None, pack=None, faults=False):
+    def __init__(self, name, source, options=(), compare=None, pack=None, faults=None):
         self.name, self.source, self.options = name, source, list(options)
         self.compare, self.pack, self.faults = compare, pack, faults
         self.launches, self.encodings = [], []
@@ -169,7 +169,7 @@ def strides_of(dims, width):
 
 
 def tma_load(dims, box, at, kind=UINT16, swizzle=0, steps=None, fill=0, name="", tensor=None,
-             options=(), faults=False):
+             options=(), faults=None):
     rank, width = len(dims), WIDTH[kind]
     strides, size = strides_of(dims, width)
     steps = steps or [1] * rank
@@ -304,7 +304,7 @@ def tma_store_cases():
         tma_store(op + "_" + name, ADD.replace(".add.", ".%s." % op), kind, make)
 
 
-def bulk(name, back, data, old, offset=32, size=512, faults=False):
+def bulk(name, back, data, old, offset=32, size=512, faults=None):
     case = Case("bulk_" + name, "bulk.cu",
                 ["-DBACK=\"cp%s.bulk_group%s\"" % back], faults=faults)
     case.launch([("in", data), ("inout", old), ("u4", offset), ("u4", size)], shared=1024)
@@ -318,8 +318,9 @@ def bulk_cases():
                      ("max.u64", bits), ("inc.u32", bits), ("xor.b64", bits)):
         name = op.replace(".noftz", "").replace(".", "_") + ("_tiny" if make is tiny else "")
         bulk(name, (reduce, "." + op), make(1024, 9), make(1024, 10))
-    for name, offset, size in (("at_8", 8, 512), ("beyond", 64, 1024)):
-        bulk(name, (copy, ""), bytes(2048), bytes(2048), offset, size, faults=True)
+    for name, offset, size, text in (("at_8", 8, 512, "both must be multiples of 16"),
+                                     ("beyond", 64, 1024, "0x4c0: the block has 0x400 to 0x800")):
+        bulk(name, (copy, ""), bytes(2048), bytes(2048), offset, size, text)
 
 
 def multicast(name, n, masks, swizzle, width):
@@ -484,36 +485,44 @@ def warp_cases():
 # ---- what a GPU refuses, and what its driver does ----
 
 def fault_cases():
-    """Launches that end in an error on a GPU: the simulator finds something in each."""
-    for at in (1, 2, 4, 7):
-        tma_load([100, 40], [16, 8], [at, 0], name="_at_%d" % at, faults=True)
-    tma_load([100], [64], [-3], name="_at_3", faults=True)
-    tma_load([100, 40], [64, 8], [4, 0], swizzle=3, name="_swizzled_at_4", faults=True)
-    tma_load([100, 40], [4, 8], [2, 0], FLOAT32, name="_f32_at_2", faults=True)
-    tma_load([100, 40], [4, 8], [1, 0], FLOAT64, name="_f64_at_1", faults=True)
-    tma_load([100, 40], [16, 8], [8, 0], name="_at_64", options=["-DBOX=1088"], faults=True)
-    tma_load([100, 40], [16, 8], [8, 0], name="_at_16", options=["-DBOX=1040"], faults=True)
-    tma_load([100, 40], [16, 8], [8, 0], name="_beyond", options=["-DBOX=1152"], faults=True)
-    tma_load([100, 40], [64, 8], [8, 0], swizzle=3, name="_swizzled_at_64",
-             options=["-DBOX=1088"], faults=True)
+    """Launches that end in an error on a GPU; faults: what the simulator says of each."""
+    at = "not a multiple of 16 bytes"
+    for c in (1, 2, 4, 7):
+        tma_load([100, 40], [16, 8], [c, 0], name="_at_%d" % c, faults=at)
+    tma_load([100], [64], [-3], name="_at_3", faults=at)
+    tma_load([100, 40], [64, 8], [4, 0], swizzle=3, name="_swizzled_at_4", faults=at)
+    tma_load([100, 40], [4, 8], [2, 0], FLOAT32, name="_f32_at_2", faults=at)
+    tma_load([100, 40], [4, 8], [1, 0], FLOAT64, name="_f64_at_1", faults=at)
+    for box in (960, 1008):
+        tma_load([100, 40], [16, 8], [8, 0], name="_at_%d" % (1024 - box),
+                 options=["-DBOX=%d" % box], faults="is not a multiple of 128")
+    tma_load([100, 40], [64, 8], [8, 0], swizzle=3, name="_swizzled_at_64", options=["-DBOX=960"],
+             faults="is not a multiple of 128")
+    tma_load([100, 40], [16, 8], [8, 0], name="_beyond", options=["-DBOX=1152"],
+             faults="256 bytes at shared address 0x880: the block has 0x400 to 0x900")
     tma_load([100, 40, 3], [16, 8, 1], [8, 0, 0], name="_2d",
-             options=["-URANK", "-UCOORDS", "-DRANK=\"2\"", "-DCOORDS=\"{%3, %4}\""], faults=True)
-    tma_load([100, 40], [16, 8], [8, 0], name="_map_moved", options=["-DMOVED=16"], faults=True)
-    for name, copy, kind, at in (
-            ("store_at_3", STORE, UINT16, (3, 0)), ("store_left", STORE, UINT16, (-8, 0)),
-            ("store_above", STORE, UINT16, (0, -1)), ("add_at_1", ADD, FLOAT32, (1, 0)),
-            ("add_left", ADD, FLOAT32, (-4, 0)), ("add_s64", ADD, INT64, (0, 0)),
-            ("add_u16", ADD, UINT16, (0, 0)), ("min_f32", ADD, FLOAT32, (0, 0)),
-            ("inc_s32", ADD, INT32, (0, 0)), ("and_f32", ADD, FLOAT32, (0, 0))):
+             options=["-URANK", "-UCOORDS", "-DRANK=\"2\"", "-DCOORDS=\"{%3, %4}\""],
+             faults="has 3 dimensions, the instruction 2")
+    tma_load([100, 40], [16, 8], [8, 0], name="_map_moved", options=["-DMOVED=16"],
+             faults="is not a multiple of 64")
+    negative, none = "begins inside the tensor", "have no such reduction"
+    for name, copy, kind, c, text in (
+            ("store_at_3", STORE, UINT16, (3, 0), at), ("add_at_1", ADD, FLOAT32, (1, 0), at),
+            ("store_left", STORE, UINT16, (-8, 0), negative),
+            ("store_above", STORE, UINT16, (0, -1), negative),
+            ("add_left", ADD, FLOAT32, (-4, 0), negative), ("add_s64", ADD, INT64, (0, 0), none),
+            ("add_u16", ADD, UINT16, (0, 0), none), ("min_f32", ADD, FLOAT32, (0, 0), none),
+            ("inc_s32", ADD, INT32, (0, 0), none), ("and_f32", ADD, FLOAT32, (0, 0), none)):
         copy = copy.replace(".add.", ".%s." % name[:3]) % 2
         case = Case("tma_" + name, "tma_store.cu",
-                    ["-DCOPY=\"%s\"" % copy, "-DCOORDS=\"{%3, %4}\""], faults=True)
+                    ["-DCOPY=\"%s\"" % copy, "-DCOORDS=\"{%3, %4}\""], faults=text)
         case.launch([("map", kind, [32, 12], [32 * WIDTH[kind]], [16 // WIDTH[kind], 8], [1, 1], 0,
-                      0, None), ("i", at[0]), ("i", at[1]), ("i", 0), ("i", 0), ("i", 0),
+                      0, None), ("i", c[0]), ("i", c[1]), ("i", 0), ("i", 0), ("i", 0),
                      ("u4", 1024), ("in", bytes(1024)), ("inout", bytes(384 * WIDTH[kind]))],
                     shared=1024)
-    for name, swizzle, masks in (("beyond", 3, 0x303), ("nobody", 0, 0x707)):
-        case = Case("multicast_" + name, "multicast.cu", ["-DCLUSTER=2"], faults=True)
+    for name, swizzle, masks, text in (("beyond", 3, 0x303, "0xa00: the block has 0x400 to 0xc00"),
+                                       ("mask", 0, 0x707, "the cluster has 2 blocks")):
+        case = Case("multicast_" + name, "multicast.cu", ["-DCLUSTER=2"], faults=text)
         case.launch([("map", UINT16, [32, 16], [64], [32, 8], [1, 1], swizzle, 0, bytes(1024)),
                      ("u4", 512), ("u4", 512), ("u", masks), ("out", 2048)], grid=2, shared=2048,
                     cluster=2)
