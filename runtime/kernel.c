@@ -245,8 +245,8 @@ static bool next_of_list(wl_tools *tools, const wl_request *request, char name[1
     return found;
 }
 
-/* Is the choice one that crashed or hung here when it was measured? Then *out asks for the next one.
-   Without a blocklist it costs nothing. */
+/* Is the choice one that crashed or hung here when it was measured? Then *out asks for the next
+   one. Without a blocklist it costs nothing. */
 static bool passed_over(wl_tools *tools, const wl_request *request, char name[128],
                         wl_request *out) {
     wl_buf path = {0};

@@ -2,9 +2,9 @@
 # fake_worker.sh - a tune-worker: what it answers for a candidate is in the candidate's name.
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# A name ends with _US, its time; else its length counts. FAKE_WORKER_LOG: requests are appended there. FAKE_WORKER_OPEN:
-# what it does instead of answering `problem`; FAKE_WORKER_FAST, FAKE_WORKER_CRASH: names that are
-# the fastest, and that crash.
+# A name ends with _US, its time; else its length counts. FAKE_WORKER_LOG: requests are appended
+# there. FAKE_WORKER_OPEN: what it does instead of answering `problem`; FAKE_WORKER_FAST,
+# FAKE_WORKER_CRASH: names that are the fastest, and that crash.
 echo "start $*" >> "$FAKE_WORKER_LOG"
 while read -r verb name word mb; do
     echo "$verb $name $word $mb" >> "$FAKE_WORKER_LOG"
