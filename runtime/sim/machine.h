@@ -355,7 +355,7 @@ typedef struct {
 } run_state;
 
 struct machine {
-    run_state *run;
+    _Alignas(64) run_state *run; /* no two threads' counters in one cache line */
     cluster **clusters;
     uint32_t n_clusters, clusters_room;
     async_op *ops;

@@ -81,7 +81,7 @@ static void *work(void *machine_) {
 }
 
 static void run_threads(run_state *r, int n) {
-    machine *machines = wl_alloc((size_t)n * sizeof *machines);
+    machine *machines = aligned_alloc(64, (size_t)n * sizeof *machines);
     pthread_t *thread = wl_alloc((size_t)n * sizeof *thread);
     int started = 1;
     for (int k = 0; k < n; k++) machine_open(&machines[k], r, k);
