@@ -13,7 +13,9 @@
 #include "tune.h"
 
 #define SECONDS 30       /* for a problem */
-#define HANGS 10         /* seconds without an answer (WARPLOOM_TUNE_TIMEOUT) */
+#define HANGS 10         /* seconds without an answer (WARPLOOM_TUNE_TIMEOUT) … */
+#define LAUNCHES 25      /* … and so many launches, the most that a request takes, … */
+#define SLOW 1e14        /* … at so many operations a second */
 #define OPENING 120      /* seconds that a worker may take for a problem's inputs */
 #define PULSE 100        /* milliseconds between two looks at `progress` */
 #define MAX_COMPILERS 64
@@ -181,7 +183,7 @@ static const char *answer(job *j, double seconds, char death[64]) {
         if (wl_child_wait(&j->worker, 1, PULSE, &line, death) == 0) return line;
         bool late = now(NULL) >= until;
         if (pulse(j->run) && !late) continue;
-        snprintf(death, 64, "no answer in %g s: it hangs", seconds);
+        snprintf(death, 64, "no answer in %.1f s: it hangs", seconds);
         wl_child_stop(&j->worker);
         return NULL;
     }
@@ -414,17 +416,26 @@ static wl_status conclude(job *j) {
     return status || j->record.n_times ? status : nothing(j);
 }
 
-static wl_status measure(job *j, double seconds) {
-    run *r = j->run;
+/* After how many seconds a candidate hangs. */
+static double patience(const wl_problem *problem) {
+    const wl_value *w = problem->word;
     const char *timeout = getenv("WARPLOOM_TUNE_TIMEOUT");
     double given = timeout ? strtod(timeout, NULL) : 0;
+    double pairs = (double)w[WL_P_seq_q].number * (double)w[WL_P_seq_k].number;
+    double dims = (double)(w[WL_P_head_dim].number + w[WL_P_head_dim_v].number);
+    double heads = (double)(w[WL_P_batch].number * w[WL_P_heads].number);
+    return (given > 0 ? given : HANGS) + LAUNCHES * 2 * pairs * dims * heads / SLOW;
+}
+
+static wl_status measure(job *j, double seconds) {
+    run *r = j->run;
     wl_tune_task task = {.name = j->name, .section_mb = j->section_mb, .n_names = j->n_names,
                          .n_sections = j->n_sections, .seconds = seconds,
                          .all = r->options->all};
     wl_tune_machine machine = {.user = j, .now = now, .prepare = prepare, .check = check,
                                .time = time_one, .tell = tell};
     char *head = wl_format("driver %d nvrtc %s", j->ctx->device.driver_version, j->nvrtc);
-    j->hangs = given > 0 ? given : HANGS;
+    j->hangs = patience(&j->problem);
     set_facts(j);
     wl_journal_open(&j->journal, wl_tools_cache(r->tools), &j->key, head, r->options->all);
     wl_status status = hire(j);

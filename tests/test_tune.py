@@ -177,6 +177,13 @@ class Tune(unittest.TestCase):
         kernels = [f for _, _, files in os.walk(self.folder.name) for f in files
                    if f.endswith(".kernel")]
         self.assertEqual(len(kernels), n)
+        # the cache travels: nothing is compiled there (and this driver runs nothing)
+        self.fakes()
+        del self.env["WARPLOOM_WORKER"]
+        self.env.update(WARPLOOM_NVRTC="/nowhere/libnvrtc.so.13", WARPLOOM_JIT="off")
+        done = self.run_it("tune", *PROBLEM.split())
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "no candidate is of use; few_.*: leaves elements of its outp")
 
     # ---- the worker ----
 

@@ -289,7 +289,7 @@ TEST(tuning_passes_over_what_is_bad) {
     CHECK_STR(why(&r, "fwd_wrong_60"), "norm ratio 0.5");
     CHECK_STR(why(&r, "fwd_crash_70"), "check: killed by signal 11 (Segmentation fault)");
     CHECK_STR(why(&r, "fwd_lost_75"), "check: CUDA_ERROR_ILLEGAL_ADDRESS");
-    CHECK_STR(why(&r, "fwd_hang_95"), "time: no answer in 0.5 s: it hangs");
+    CHECK_STR(why(&r, "fwd_hang_95"), "time: no answer in 1.0 s: it hangs");
     CHECK_STR(why(&r, "fwd_silly_80"), "time flies");
     CHECK_STR(r.gpu, "Fake GPU 0");
     CHECK_INT(r.driver, 13000);
@@ -312,7 +312,7 @@ TEST(tuning_passes_over_what_is_bad) {
     CHECK_INT(logged("time fwd_hang"), hangs);
     CHECK(logged("time fwd_good_300") == WL_TUNE_ROUNDS);
     CHECK(found(FULL, &r));
-    CHECK_STR(why(&r, "fwd_hang_95"), "time: no answer in 0.5 s: it hangs");
+    CHECK_STR(why(&r, "fwd_hang_95"), "time: no answer in 1.0 s: it hangs");
     wl_tuned_free(&r);
 }
 
