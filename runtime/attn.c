@@ -69,6 +69,7 @@ int64_t wl_context_section(const wl_problem *problem, int64_t section_mb) {
 static void fill_fwd(const wl_call *c, const entry *e, params *out, int64_t *items) {
     const int64_t *q = c->view[WL_Q].view.shape, *k = c->view[WL_K].view.shape;
     int64_t group = q[2] / k[2], pairs = q[0] * q[2], row_tiles = ceil_div(q[1], e->tile_m);
+    int64_t groups = ceil_div(q[1], FWD_GROUP_ROWS), tile_groups = ceil_div(groups, row_tiles);
     double scale = c->args->scale ? c->args->scale : 1 / sqrt((double)q[3]);
     *items = pairs * row_tiles;
     out->fwd = (struct fwd_params){
@@ -79,6 +80,8 @@ static void fill_fwd(const wl_call *c, const entry *e, params *out, int64_t *ite
         .group = (int)group,
         .pairs = (int)pairs,
         .row_tiles = (int)row_tiles,
+        .tile_groups = (int)tile_groups,
+        .short_tiles = (int)(tile_groups * row_tiles - groups),
         .section = (int)section(q[0] * k[2], group, 2 * k[1] * (q[3] + c->key.head_dim_v),
                                 e->section_bytes),
         .scale_log2 = (float)(scale * 1.4426950408889634), /* log2(e) */

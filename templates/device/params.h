@@ -3,6 +3,8 @@
 #ifndef WL_PARAMS_H
 #define WL_PARAMS_H
 
+#define FWD_GROUP_ROWS 64 /* of a consumer warpgroup */
+
 /* Attention forward. A work item is one row tile of one (batch, head) pair; items are numbered
    longest first inside a section of heads whose K and V share the L2 cache. */
 struct fwd_params {
@@ -11,7 +13,9 @@ struct fwd_params {
     int seq_q, seq_k;
     int heads, group; /* query heads, and how many of them share a K/V head */
     int pairs;        /* batch * heads */
-    int row_tiles;    /* ceil(seq_q / tile_m) */
+    /* The rows are dealt to row_tiles = ceil(seq_q / tile_m) tiles in groups of 64, evenly: each tile
+       gets tile_groups of them, the first short_tiles one less. */
+    int row_tiles, tile_groups, short_tiles;
     int section;      /* (batch, head) pairs of a section, causal only */
     float scale_log2; /* softmax scale * log2(e) */
 };
