@@ -12,7 +12,7 @@
 #include "softmax.cuh"
 
 constexpr int head_dim_v = 128;
-constexpr int tile_m = 192, tile_n = 64;
+constexpr int tile_n = 64; // keys
 constexpr int stages = 7;
 constexpr int consumers = 3;
 constexpr int threads = 512;
@@ -35,19 +35,27 @@ struct Smem {
 };
 static_assert(sizeof(Smem) == 214016, "the launch record says how much is there");
 
-// A row tile of one (batch, head) pair, and how many K/V tiles its last row sees.
+// A row tile of one (batch, head) pair: rows from `row` to `end`, and how many K/V tiles its last row
+// sees.
 struct Item {
-    int pair, head, batch, row, tiles;
+    int pair, head, batch, row, end, tiles;
 };
 
 __device__ __forceinline__ void wgmma_qk(float (&d)[s_regs], u64 a, u64 b, int add);
 __device__ __forceinline__ void wgmma_pv(float (&d)[o_regs], const u32 *a, u64 b);
 
+__device__ __forceinline__ int first_row(const fwd_params &p, int tile)
+{
+    return (tile * p.tile_groups - min(tile, p.short_tiles)) * FWD_GROUP_ROWS;
+}
+
 __device__ __forceinline__ Item decode(const fwd_params &p, int index)
 {
     Item item;
     item.pair = index / p.row_tiles;
-    item.row = (index - item.pair * p.row_tiles) * tile_m;
+    const int tile = index - item.pair * p.row_tiles;
+    item.row = first_row(p, tile);
+    item.end = first_row(p, tile + 1);
     item.tiles = (p.seq_k + tile_n - 1) / tile_n;
     item.batch = item.pair / p.heads;
     item.head = item.pair - item.batch * p.heads;
@@ -101,22 +109,25 @@ __device__ __forceinline__ void load_keys_values(Smem &s, const fwd_params &p,
 __device__ __forceinline__ void load_queries(Smem &s, const fwd_params &p, const TensorMap &q_map)
 {
     const int items = p.pairs * p.row_tiles;
-    u32 parity = 1;
+    u32 parity = ~0u; // a bit a consumer
     for (u32 turn = 0;; turn++) {
         const int index = receive(s.items, turn);
         if (index >= items)
             break;
         const Item item = decode(p, index);
         for (int group = 0; group < consumers; group++) {
-            mbarrier_wait(&s.q_empty[group], parity);
+            const int row = item.row + group * FWD_GROUP_ROWS;
+            if (row >= item.end)
+                break;
+            mbarrier_wait(&s.q_empty[group], parity >> group & 1);
+            parity ^= 1u << group;
             mbarrier_arrive_expect(&s.q_full[group], qk_panels * q_panel_bytes);
             #pragma unroll
             for (int panel = 0; panel < qk_panels; panel++) {
-                const BoxAt at = {panel * 64, item.row + group * 64, item.head, item.batch};
+                const BoxAt at = {panel * 64, row, item.head, item.batch};
                 tma_load(s.q[group][panel], q_map, at, &s.q_full[group]);
             }
         }
-        parity ^= 1;
     }
 }
 
@@ -224,9 +235,9 @@ __device__ __forceinline__ void consume(Smem &s, const fwd_params &p, const Tens
         if (index >= items)
             break;
         const Item item = decode(p, index);
-        const int group_row = item.row + group * 64, row = group_row + warp * 16 + lane / 4;
+        const int group_row = item.row + group * FWD_GROUP_ROWS, row = group_row + warp * 16 + lane / 4;
         const int all_see = p.seq_k;
-        const int tiles = group_row >= p.seq_q ? 0 : item.tiles;
+        const int tiles = group_row >= item.end ? 0 : item.tiles;
         const int limit0 = p.seq_k - lane % 4 * 2, limit1 = limit0;
         for (int n = item.tiles - 1; n >= tiles; n--) {
             skip_tile(s, ring, lane);
@@ -235,12 +246,10 @@ __device__ __forceinline__ void consume(Smem &s, const fwd_params &p, const Tens
                 named_arrive(1 + (group + 1) % consumers, 256);
             }
         }
+        if (tiles == 0)
+            continue;
         mbarrier_wait(&s.q_full[group], q_parity);
         q_parity ^= 1;
-        if (tiles == 0) {
-            mbarrier_arrive_by(lane == 0, &s.q_empty[group]);
-            continue;
-        }
 
         Rows rows;
         #pragma unroll

@@ -12,7 +12,7 @@
 #include "softmax.cuh"
 
 constexpr int head_dim_v = 64;
-constexpr int tile_m = 256, tile_n = 64;
+constexpr int tile_n = 64; // keys
 constexpr int stages = 10;
 constexpr int consumers = 4;
 constexpr int threads = 640;
@@ -36,13 +36,19 @@ struct Smem {
 };
 static_assert(sizeof(Smem) == 148480, "the launch record says how much is there");
 
-// A row tile of one (batch, head) pair, and how many K/V tiles its last row sees.
+// A row tile of one (batch, head) pair: rows from `row` to `end`, and how many K/V tiles its last row
+// sees.
 struct Item {
-    int pair, head, batch, row, tiles;
+    int pair, head, batch, row, end, tiles;
 };
 
 __device__ __forceinline__ void wgmma_qk(float (&d)[s_regs], u64 a, u64 b, int add);
 __device__ __forceinline__ void wgmma_pv(float (&d)[o_regs], const u32 *a, u64 b);
+
+__device__ __forceinline__ int first_row(const fwd_params &p, int tile)
+{
+    return (tile * p.tile_groups - min(tile, p.short_tiles)) * FWD_GROUP_ROWS;
+}
 
 __device__ __forceinline__ Item decode(const fwd_params &p, int index)
 {
@@ -51,10 +57,11 @@ __device__ __forceinline__ Item decode(const fwd_params &p, int index)
     const int per_section = p.section * p.row_tiles, section = index / per_section;
     const int rest = index - section * per_section;
     const int pairs = min(p.section, p.pairs - section * p.section);
-    const int tile = rest / pairs;
-    item.pair = section * p.section + rest - tile * pairs;
-    item.row = (p.row_tiles - 1 - tile) * tile_m;
-    const int last = min(item.row + tile_m + p.seq_k - p.seq_q, p.seq_k);
+    const int tiles_below = rest / pairs, tile = p.row_tiles - 1 - tiles_below;
+    item.pair = section * p.section + rest - tiles_below * pairs;
+    item.row = first_row(p, tile);
+    item.end = first_row(p, tile + 1);
+    const int last = min(item.end + p.seq_k - p.seq_q, p.seq_k);
     item.tiles = max(1, (last + tile_n - 1) / tile_n);
     item.batch = item.pair / p.heads;
     item.head = item.pair - item.batch * p.heads;
@@ -108,22 +115,25 @@ __device__ __forceinline__ void load_keys_values(Smem &s, const fwd_params &p,
 __device__ __forceinline__ void load_queries(Smem &s, const fwd_params &p, const TensorMap &q_map)
 {
     const int items = p.pairs * p.row_tiles;
-    u32 parity = 1;
+    u32 parity = ~0u; // a bit a consumer
     for (u32 turn = 0;; turn++) {
         const int index = receive(s.items, turn);
         if (index >= items)
             break;
         const Item item = decode(p, index);
         for (int group = 0; group < consumers; group++) {
-            mbarrier_wait(&s.q_empty[group], parity);
+            const int row = item.row + group * FWD_GROUP_ROWS;
+            if (row >= item.end)
+                break;
+            mbarrier_wait(&s.q_empty[group], parity >> group & 1);
+            parity ^= 1u << group;
             mbarrier_arrive_expect(&s.q_full[group], qk_panels * q_panel_bytes);
             #pragma unroll
             for (int panel = 0; panel < qk_panels; panel++) {
-                const BoxAt at = {panel * 64, item.row + group * 64, item.head, item.batch};
+                const BoxAt at = {panel * 64, row, item.head, item.batch};
                 tma_load(s.q[group][panel], q_map, at, &s.q_full[group]);
             }
         }
-        parity ^= 1;
     }
 }
 
@@ -231,11 +241,11 @@ __device__ __forceinline__ void consume(Smem &s, const fwd_params &p, const Tens
         if (index >= items)
             break;
         const Item item = decode(p, index);
-        const int group_row = item.row + group * 64, row = group_row + warp * 16 + lane / 4;
+        const int group_row = item.row + group * FWD_GROUP_ROWS, row = group_row + warp * 16 + lane / 4;
         // Row r sees keys below r + past, bottom-right aligned.
         const int past = p.seq_k - p.seq_q + 1, all_see = min(group_row + past, p.seq_k);
-        const int seen = min(group_row + 63 + past, p.seq_k);
-        const int tiles = group_row >= p.seq_q ? 0
+        const int seen = min(group_row + FWD_GROUP_ROWS - 1 + past, p.seq_k);
+        const int tiles = group_row >= item.end ? 0
             : min(max(1, (seen + tile_n - 1) / tile_n), item.tiles);
         const int limit0 = min(row + past, p.seq_k) - lane % 4 * 2;
         const int limit1 = min(row + 8 + past, p.seq_k) - lane % 4 * 2;
@@ -246,12 +256,10 @@ __device__ __forceinline__ void consume(Smem &s, const fwd_params &p, const Tens
                 named_arrive(1 + (group + 1) % consumers, 256);
             }
         }
+        if (tiles == 0)
+            continue;
         mbarrier_wait(&s.q_full[group], q_parity);
         q_parity ^= 1;
-        if (tiles == 0) {
-            mbarrier_arrive_by(lane == 0, &s.q_empty[group]);
-            continue;
-        }
 
         Rows rows;
         #pragma unroll

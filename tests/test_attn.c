@@ -83,6 +83,8 @@ TEST(a_call_is_launched) {
     CHECK_INT(l->fwd.group, 3);
     CHECK_INT(l->fwd.pairs, 12);
     CHECK_INT(l->fwd.row_tiles, 3);
+    CHECK_INT(l->fwd.tile_groups, 2); /* 5 groups of 64 rows: 1 + 2 + 2 */
+    CHECK_INT(l->fwd.short_tiles, 1);
     CHECK_INT(l->fwd.section, 12); /* all of K and V fits in 32 MB */
     CHECK(fabsf(l->fwd.scale_log2 - 1.44269504f / sqrtf(128)) < 1e-7f);
     const fake_map *q = &l->map[0].made, *k = &l->map[1].made, *o = &l->map[3].made;
