@@ -13,10 +13,8 @@ import struct
 
 import torch
 
-_DTYPES = {torch.bfloat16: 0, torch.float16: 1}
-_HERE = os.path.dirname(os.path.abspath(__file__))
-# struct wl_forward_args: size, four tensors, lse, mask, scale, variant, kernel, stream, sms,
-# workspace, workspace_bytes
+_DTYPES, _HERE = {torch.bfloat16: 0, torch.float16: 1}, os.path.dirname(os.path.abspath(__file__))
+# struct wl_forward_args: size, four tensors, lse, mask, scale, variant, kernel, stream, sms, …
 _ARGS = struct.Struct("@N" + "Pi8q" * 4 + "PifPPPiPN")
 
 
@@ -77,22 +75,17 @@ def _stream(index):
         return torch.cuda.current_stream(index).cuda_stream
 
 
-def _is_empty(name, shape):
-    """k and v may have no rows."""
-    return 0 in (shape[:1] + shape[2:] if name in "kv" else shape)
-
-
 def _pack(q, k, v, o, lse, causal, scale, variant, kernel, sms=0):
     if scale is not None and not 2e-38 <= scale <= 2e38:
         raise Error(f"scale = {scale}: expected None, or a number from 2e-38 to 2e+38")
     fields = [_ARGS.size]
     for name, t in (("q", q), ("k", k), ("v", v), ("out", o)):
         dtype = _DTYPES.get(t.dtype)
-        empty = _is_empty(name, tuple(t.shape))
+        empty = 0 in (t.shape[:1] + t.shape[2:] if name in "kv" else t.shape)
         if dtype is None or not t.is_cuda or t.dim() != 4 or empty:
-            raise Error(f"{name} is {'an empty' if empty else 'a'} {tuple(t.shape)} "
-                        f"{t.dtype} tensor on {t.device}: expected (batch, seq, heads, dim), none "
-                        "of them 0 but seq of k and v, dtype bfloat16 or float16, on a CUDA device")
+            raise Error(f"{name} is {'an empty' if empty else 'a'} {tuple(t.shape)} {t.dtype} "
+                        f"tensor on {t.device}: expected (batch, seq, heads, dim), none of them 0 "
+                        "but seq of k and v, dtype bfloat16 or float16, on a CUDA device")
         if t.requires_grad and torch.is_grad_enabled():
             raise Error(f"{name} requires a gradient: no backward yet, call under torch.no_grad()")
         fields += (t.data_ptr(), dtype, *t.shape, *t.stride())
