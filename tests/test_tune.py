@@ -204,15 +204,17 @@ class Tune(unittest.TestCase):
         self.assertEqual(replies[3:6], ["good"] * 3)
         self.assertRegex(replies[6], "^bad few_odd: ")
         for reply in replies[7:]:
-            self.assertEqual(reply, "bad the simulator's times say nothing of a GPU")
+            self.assertEqual(reply, "bad this driver has no GPU: nothing can be timed")
 
     def test_the_worker_with_a_driver_that_does_nothing(self):
         self.fakes()
         name = self.run_it("list", *PROBLEM.split()).stdout.split()[0]
         replies = self.worker(f"problem 0 {PROBLEM}", f"check {name} section_mb 32",
-                              f"screen {name} section_mb 32", device="gpu")
+                              f"screen {name} section_mb 32", f"time {name} section_mb 32",
+                              device="gpu")
         self.assertEqual(replies[:2], ["good", "bad leaves elements of its outputs unwritten"])
-        self.assertRegex(replies[2], r"^bad this driver has no cu\w+: nothing can be timed$")
+        self.assertRegex(replies[2], r"^time 10\.0000 0\.0000 \d+$")  # every launch takes 10 us
+        self.assertRegex(replies[3], r"^time 10\.0000 10\.0000 \d+$")
         self.env["FAKE_CUDA_FAIL"] = "cuCtxSynchronize:700"
         replies = self.worker(f"problem 0 {PROBLEM}", f"check {name} section_mb 32",
                               f"check {name} section_mb 32", device="gpu")
