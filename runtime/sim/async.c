@@ -7,19 +7,11 @@
 
 enum { LOAD, STORE, REDUCE, TO_BLOCK, REDUCE_IN_BLOCK, VALUE, REDUCE_VALUE, PLAIN, ARRIVE };
 
-static bool checks(const warp *w) {
-    return w->machine->run->options.check;
-}
-
 /* ---- issue ---- */
 
 static async_op *new_op(warp *w, const sim_insn *i, async_op as, block *b) {
     machine *m = w->machine;
-    if (m->n_ops == m->ops_room) {
-        m->ops_room = m->ops_room ? 2 * m->ops_room : 64;
-        m->ops = wl_grow(m->ops, m->ops_room * sizeof *m->ops);
-    }
-    async_op *o = &m->ops[m->n_ops++];
+    async_op *o = SIM_PUSH(m->ops, m->n_ops, m->ops_room);
     *o = as;
     o->block = b;
     o->source = w->block;
@@ -224,7 +216,7 @@ static void queue_write(warp *w, const sim_insn *i, async_op o, block *b, uint32
     new_op(w, i, o, b);
 }
 
-static step load(warp *w, const sim_insn *i, uint32_t mask) {
+step op_copy_in(warp *w, const sim_insn *i, uint32_t mask) {
     bool tensor = i->op == SIM_OP_TENSOR_LOAD;
     copy_form f = tensor ? (copy_form){0, -1, -1, 1} : (copy_form){0, 1, 2, -1};
     int barrier_at = tensor ? 2 : 3;
@@ -256,7 +248,7 @@ static step load(warp *w, const sim_insn *i, uint32_t mask) {
     return NEXT;
 }
 
-static step store(warp *w, const sim_insn *i, uint32_t mask) {
+step op_copy_out(warp *w, const sim_insn *i, uint32_t mask) {
     bool tensor = i->op == SIM_OP_TENSOR_STORE || i->op == SIM_OP_TENSOR_REDUCE;
     bool reduces = i->op == SIM_OP_TENSOR_REDUCE || i->op == SIM_OP_BULK_REDUCE;
     copy_form f = tensor ? (copy_form){1, -1, -1, 0} : (copy_form){1, 0, 2, -1};
@@ -282,7 +274,7 @@ static step store(warp *w, const sim_insn *i, uint32_t mask) {
 }
 
 /* Shared memory of the own block to another's, copied or added. */
-static step to_block(warp *w, const sim_insn *i, uint32_t mask) {
+step op_to_block(warp *w, const sim_insn *i, uint32_t mask) {
     FOR_LANES(l, mask) {
         uint32_t to = shared_operand(w, i, 0, l), from = shared_operand(w, i, 1, l);
         uint32_t barrier = shared_operand(w, i, 3, l), bytes = slot_of(w, i->operand[2])[l];
@@ -311,7 +303,7 @@ static step to_block(warp *w, const sim_insn *i, uint32_t mask) {
     return NEXT;
 }
 
-static step store_value(warp *w, const sim_insn *i, uint32_t mask) {
+step op_store_value(warp *w, const sim_insn *i, uint32_t mask) {
     bool reduces = i->op == SIM_OP_RED_ASYNC;
     FOR_LANES(l, mask) {
         uint32_t to = shared_operand(w, i, 0, l),
@@ -336,7 +328,7 @@ static step store_value(warp *w, const sim_insn *i, uint32_t mask) {
 }
 
 /* cp.async: by the generic proxy, in groups of its own. */
-static step plain_copy(warp *w, const sim_insn *i, uint32_t mask) {
+step op_plain_copy(warp *w, const sim_insn *i, uint32_t mask) {
     FOR_LANES(l, mask) {
         uint32_t to = shared_operand(w, i, 0, l), bytes = i->width;
         uint64_t from = slot_of_64(w, i->operand[1])[l];
@@ -364,7 +356,7 @@ static step plain_copy(warp *w, const sim_insn *i, uint32_t mask) {
     return NEXT;
 }
 
-static step plain_arrive(warp *w, const sim_insn *i, uint32_t mask) {
+step op_plain_arrive(warp *w, const sim_insn *i, uint32_t mask) {
     FOR_LANES(l, mask) {
         uint32_t address = shared_operand(w, i, 0, l);
         mbarrier *m =
@@ -378,7 +370,7 @@ static step plain_arrive(warp *w, const sim_insn *i, uint32_t mask) {
     return NEXT;
 }
 
-static step hint(warp *w, const sim_insn *i, uint32_t mask) {
+step op_hint(warp *w, const sim_insn *i, uint32_t mask) {
     if (i->op == SIM_OP_TENSOR_PREFETCH || i->op == SIM_OP_PREFETCH_TENSORMAP)
         FOR_LANES(l, mask) find_map(w, i, address_of(w, i, 0, l));
     return NEXT;
@@ -543,25 +535,3 @@ void async_do_one(machine *m) {
     if (k < m->n_ops) do_op(m, k);
     else wgmma_run(m, m->products[k - m->n_ops]);
 }
-
-warp_op *const async_ops[SIM_OPS] = {
-    [SIM_OP_CP_ASYNC] = plain_copy,
-    [SIM_OP_CP_ASYNC_COMMIT] = copies_commit,
-    [SIM_OP_CP_ASYNC_WAIT] = copies_wait,
-    [SIM_OP_CP_ASYNC_WAIT_ALL] = copies_wait,
-    [SIM_OP_CP_ASYNC_MBAR_ARRIVE] = plain_arrive,
-    [SIM_OP_BULK_LOAD] = load,
-    [SIM_OP_BULK_COPY_CLUSTER] = to_block,
-    [SIM_OP_BULK_STORE] = store,
-    [SIM_OP_BULK_REDUCE] = store,
-    [SIM_OP_BULK_REDUCE_CLUSTER] = to_block,
-    [SIM_OP_TENSOR_LOAD] = load,
-    [SIM_OP_TENSOR_STORE] = store,
-    [SIM_OP_TENSOR_REDUCE] = store,
-    [SIM_OP_TENSOR_PREFETCH] = hint,
-    [SIM_OP_PREFETCH_TENSORMAP] = hint,
-    [SIM_OP_BULK_COMMIT] = copies_commit,
-    [SIM_OP_BULK_WAIT] = copies_wait,
-    [SIM_OP_ST_ASYNC] = store_value,
-    [SIM_OP_RED_ASYNC] = store_value,
-};

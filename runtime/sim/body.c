@@ -139,39 +139,11 @@ static void close_scope(sim_front *f) {
 
 /* ---- instructions ---- */
 
-static uint32_t hash_of(const lex_token *word) {
-    uint32_t h = 2166136261u;
-    for (size_t i = 0; i < word->size; i++) h = (h ^ (unsigned char)word->at[i]) * 16777619u;
-    return h;
-}
-
-static sim_opcode **find_opcode(const sim_front *f, const lex_token *word) {
-    for (uint32_t at = hash_of(word);; at++) {
-        sim_opcode **o = &f->opcode[at & (f->opcode_room - 1)];
-        if (!*o || lex_same(word, (*o)->text)) return o;
-    }
-}
-
-static void grow_opcodes(sim_front *f) {
-    if (2 * f->n_opcodes < f->opcode_room) return;
-    sim_front old = *f;
-    f->opcode_room = old.opcode_room ? 2 * old.opcode_room : 512;
-    f->opcode = wl_alloc(f->opcode_room * sizeof *f->opcode);
-    for (uint32_t i = 0; i < old.opcode_room; i++) {
-        if (!old.opcode[i]) continue;
-        lex_token word = {old.opcode[i]->text, strlen(old.opcode[i]->text), LEX_WORD, 0};
-        *find_opcode(f, &word) = old.opcode[i];
-    }
-    free(old.opcode);
-}
-
 static const sim_opcode *read_opcode(sim_front *f, const lex_token *word) {
-    grow_opcodes(f);
-    sim_opcode **found = find_opcode(f, word);
-    if (*found) return *found;
-    sim_opcode op;
-    const char *text = sim_take_text(f->arena, word->at, word->size);
-    if (!form_read(text, &op)) {
+    const sim_name *known = names_find(&f->opcodes, word->at, word->size, false);
+    if (known) return known->opcode;
+    sim_opcode *op = sim_take(f->arena, sizeof *op);
+    if (!form_read(sim_take_text(f->arena, word->at, word->size), op)) {
         bool call = word->size >= 4 && !memcmp(word->at, "call", 4);
         lex_fail(&f->lex, word->line,
                  call ? "%.*s: functions are not known here; inline them"
@@ -179,10 +151,8 @@ static const sim_opcode *read_opcode(sim_front *f, const lex_token *word) {
                  lex_shown(word), word->at);
         return NULL;
     }
-    f->n_opcodes++;
-    *found = sim_take(f->arena, sizeof op);
-    **found = op;
-    return *found;
+    names_add(&f->opcodes, word, NAME_OPCODE, 0)->opcode = op;
+    return op;
 }
 
 static void read_guard(sim_front *f, sim_insn *insn) {

@@ -3,11 +3,7 @@
 #include "machine.h"
 
 void clock_open(cluster *c, vclock *out) {
-    if (c->n_clocks == c->clocks_room) {
-        c->clocks_room = c->clocks_room ? 2 * c->clocks_room : 64;
-        c->clocks = wl_grow(c->clocks, c->clocks_room * sizeof *c->clocks);
-    }
-    c->clocks[c->n_clocks++] = out;
+    *SIM_PUSH(c->clocks, c->n_clocks, c->clocks_room) = out;
     out->v = wl_alloc(c->agents_room * sizeof *out->v);
 }
 

@@ -80,7 +80,7 @@ bool group_ready(const warp *w, const lane_group *g) {
 
 /* ---- control ---- */
 
-static step branch(warp *w, const sim_insn *i, uint32_t mask) {
+step op_branch(warp *w, const sim_insn *i, uint32_t mask) {
     lane_group *g = &w->group[w->at];
     if (mask == g->mask) {
         g->pc = i->target;
@@ -97,19 +97,19 @@ static step branch(warp *w, const sim_insn *i, uint32_t mask) {
 static void leave(warp *w, const sim_insn *i) {
     block *b = w->block;
     cluster *c = b->cluster;
-    if (w->machine->run->options.check) wgmma_check_exit(w, i);
+    if (checks(w)) wgmma_check_exit(w, i);
     clock_join(c, &b->ended, &w->known);
     if (w->lanes_some) clock_join(c, &b->ended, &w->lanes_known);
     b->live--;
     c->live--;
     w->machine->events++;
     barriers_without(w, i);
-    if (!b->live && w->machine->run->options.check) block_check_exit(b, w, i);
+    if (!b->live && checks(w)) block_check_exit(b, w, i);
 }
 
-static step end_lanes(warp *w, const sim_insn *i, uint32_t mask) {
+step op_exit(warp *w, const sim_insn *i, uint32_t mask) {
     lane_group *g = &w->group[w->at];
-    if (w->machine->run->options.check) copies_check_exit(w, i, mask);
+    if (checks(w)) copies_check_exit(w, i, mask);
     w->alive &= ~mask;
     g->mask &= ~mask;
     for (int k = 0; k < w->n_groups; k++) /* may be waiting for these lanes */
@@ -121,7 +121,7 @@ static step end_lanes(warp *w, const sim_insn *i, uint32_t mask) {
     return GONE;
 }
 
-static step trap(warp *w, const sim_insn *i, uint32_t mask) {
+step op_trap(warp *w, const sim_insn *i, uint32_t mask) {
     report(w, i, 0, "trap", "lanes %08x", mask);
     atomic_store(&w->machine->run->stop, true);
     return GONE;
@@ -175,14 +175,17 @@ static uint32_t guarded(warp *w, const sim_insn *i, uint32_t mask) {
     return mask & (i->negated ? ~set : set);
 }
 
+warp_op *const warp_ops[SIM_OPS] = {
+#define OP(op)
+#define WARP(op, act) [SIM_OP_##op] = act,
+#include "ops.def"
+#undef OP
+#undef WARP
+};
+
 static step perform(warp *w, const sim_insn *i, uint32_t mask) {
-    if (i->op == SIM_OP_BRA) return branch(w, i, mask);
     if (i->unsure && w->defined) track_others(w, i, mask);
-    warp_op *const *tables[] = {memory_ops, sync_ops, lane_ops, wgmma_ops, async_ops};
-    for (size_t k = 0; k < sizeof tables / sizeof *tables; k++)
-        if (tables[k][i->op]) return tables[k][i->op](w, i, mask);
-    if (i->op == SIM_OP_EXIT) return end_lanes(w, i, mask);
-    return i->op == SIM_OP_TRAP ? trap(w, i, mask) : NEXT; /* hints */
+    return warp_ops[i->op] ? warp_ops[i->op](w, i, mask) : NEXT; /* hints */
 }
 
 static void run_plain(warp *w, const sim_insn *i, uint32_t mask, plain_op *op) {

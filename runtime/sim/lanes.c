@@ -31,7 +31,7 @@ static uint32_t source_lane(const sim_insn *i, uint32_t l, uint32_t b, uint32_t 
     return *inside ? from & 31 : l;
 }
 
-static step shuffle(warp *w, const sim_insn *i, uint32_t mask) {
+step op_shuffle(warp *w, const sim_insn *i, uint32_t mask) {
     if (members(w, i, 5, mask) == STAY) return STAY;
     const uint32_t *a = slot_of(w, i->operand[2]), *b = slot_of(w, i->operand[3]);
     const uint32_t *c = slot_of(w, i->operand[4]);
@@ -52,7 +52,7 @@ static step shuffle(warp *w, const sim_insn *i, uint32_t mask) {
     return NEXT;
 }
 
-static step vote(warp *w, const sim_insn *i, uint32_t mask) {
+step op_vote(warp *w, const sim_insn *i, uint32_t mask) {
     if (members(w, i, 2, mask) == STAY) return STAY;
     uint32_t set = lanes_of(slot_of(w, i->operand[1])), value;
     if (i->flags & SIM_FLAG_NEGATE) set = ~set;
@@ -68,7 +68,7 @@ static step vote(warp *w, const sim_insn *i, uint32_t mask) {
     return NEXT;
 }
 
-static step redux(warp *w, const sim_insn *i, uint32_t mask) {
+step op_redux(warp *w, const sim_insn *i, uint32_t mask) {
     if (members(w, i, 2, mask) == STAY) return STAY;
     const uint32_t *a = slot_of(w, i->operand[1]);
     sim_insn as32 = *i;
@@ -83,7 +83,7 @@ static step redux(warp *w, const sim_insn *i, uint32_t mask) {
     return NEXT;
 }
 
-static step match(warp *w, const sim_insn *i, uint32_t mask) {
+step op_match(warp *w, const sim_insn *i, uint32_t mask) {
     bool all = i->op == SIM_OP_MATCH_ALL;
     int at = all ? 2 : 1;
     if (members(w, i, at + 1, mask) == STAY) return STAY;
@@ -107,14 +107,14 @@ static step match(warp *w, const sim_insn *i, uint32_t mask) {
     return NEXT;
 }
 
-static step active_mask(warp *w, const sim_insn *i, uint32_t mask) {
+step op_active_mask(warp *w, const sim_insn *i, uint32_t mask) {
     uint32_t *d = slot_of(w, i->operand[0]);
     FOR_LANES(l, mask) d[l] = mask;
     return NEXT;
 }
 
 /* The lowest lane of the mask leads. */
-static step elect(warp *w, const sim_insn *i, uint32_t mask) {
+step op_elect(warp *w, const sim_insn *i, uint32_t mask) {
     if (members(w, i, 2, mask) == STAY) return STAY;
     uint32_t leader = (uint32_t)__builtin_ctz(mask);
     uint32_t *d = slot_of(w, i->operand[0]), *p = slot_of(w, i->operand[1]);
@@ -125,7 +125,7 @@ static step elect(warp *w, const sim_insn *i, uint32_t mask) {
 }
 
 /* Steps stand for time. */
-static step clocks(warp *w, const sim_insn *i, uint32_t mask) {
+step op_clocks(warp *w, const sim_insn *i, uint32_t mask) {
     uint64_t now = w->machine->warp_steps + w->now;
     uint32_t *d = slot_of(w, i->operand[0]);
     if (i->op == SIM_OP_CLOCK_32)
@@ -135,19 +135,7 @@ static step clocks(warp *w, const sim_insn *i, uint32_t mask) {
     return NEXT;
 }
 
-static step policy(warp *w, const sim_insn *i, uint32_t mask) {
+step op_policy(warp *w, const sim_insn *i, uint32_t mask) {
     FOR_LANES(l, mask) slot_of_64(w, i->operand[0])[l] = 0;
     return NEXT;
 }
-
-warp_op *const lane_ops[SIM_OPS] = {
-    [SIM_OP_SHFL_UP] = shuffle,     [SIM_OP_SHFL_DOWN] = shuffle,
-    [SIM_OP_SHFL_BFLY] = shuffle,   [SIM_OP_SHFL_IDX] = shuffle,
-    [SIM_OP_VOTE_ALL] = vote,       [SIM_OP_VOTE_ANY] = vote,
-    [SIM_OP_VOTE_UNI] = vote,       [SIM_OP_VOTE_BALLOT] = vote,
-    [SIM_OP_REDUX] = redux,         [SIM_OP_MATCH_ANY] = match,
-    [SIM_OP_MATCH_ALL] = match,     [SIM_OP_ACTIVEMASK] = active_mask,
-    [SIM_OP_ELECT] = elect,         [SIM_OP_CLOCK_32] = clocks,
-    [SIM_OP_CLOCK_64] = clocks,     [SIM_OP_GLOBALTIMER] = clocks,
-    [SIM_OP_CREATEPOLICY] = policy,
-};

@@ -322,8 +322,6 @@ uint32_t copies_agent(const warp *w, int which);
 copy_group *copies_open(warp *w, int kind, uint32_t lane, uint32_t mask);
 void copies_let_go(block *b, copy_group *g); /* by one of its holders */
 bool copies_done(const copy_book *book, uint32_t mask, uint32_t left, bool read);
-step copies_commit(warp *w, const sim_insn *i, uint32_t mask);
-step copies_wait(warp *w, const sim_insn *i, uint32_t mask);
 /* A thread that leaves: its copies must have read, or written, the block's memory. */
 void copies_check_exit(warp *w, const sim_insn *i, uint32_t mask);
 
@@ -372,6 +370,9 @@ struct machine {
     void *last_allocation;
 };
 
+static inline bool checks(const warp *w) {
+    return w->machine->run->options.check;
+}
 static inline uint32_t machine_random(machine *m) {
     m->random ^= m->random << 13;
     m->random ^= m->random >> 7;
@@ -420,11 +421,14 @@ static inline uint64_t address_of(const warp *w, const sim_insn *i, int k, uint3
 
 plain_op *const *
 plain_table(bool portable); /* [SIM_OPS], NULL for what is not plain; else for this CPU */
-/* All others: operations on the warp. */
+/* All others are operations on the warp, op_… in the file that owns what they work on. */
 typedef step warp_op(warp *w, const sim_insn *i, uint32_t mask);
-extern warp_op *const sync_ops[SIM_OPS],
-    *const async_ops[SIM_OPS], *const wgmma_ops[SIM_OPS], *const memory_ops[SIM_OPS],
-                                                              *const lane_ops[SIM_OPS];
+#define OP(op)
+#define WARP(op, act) warp_op act;
+#include "ops.def"
+#undef OP
+#undef WARP
+extern warp_op *const warp_ops[SIM_OPS]; /* NULL: plain, or a hint */
 /* STAY until all lanes of `need` that are alive stand here; else NEXT. `mask`: who executes. */
 step warp_gather(warp *w, const sim_insn *i, uint32_t need, uint32_t mask);
 step warp_wait(warp *w, int state, void *object, uint32_t a, uint32_t b);

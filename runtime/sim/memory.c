@@ -112,7 +112,7 @@ static uint64_t extend(const sim_insn *i, uint64_t value) {
     return value;
 }
 
-static step load(warp *w, const sim_insn *i, uint32_t mask) {
+step op_load(warp *w, const sim_insn *i, uint32_t mask) {
     uint64_t address[SIM_LANES];
     memory_op o = begin(w, i, mask, i->width * (uint32_t)i->n_list);
     o.reads = true;
@@ -132,7 +132,7 @@ static step load(warp *w, const sim_insn *i, uint32_t mask) {
     return NEXT;
 }
 
-static step store(warp *w, const sim_insn *i, uint32_t mask) {
+step op_store(warp *w, const sim_insn *i, uint32_t mask) {
     memory_op o = begin(w, i, mask, i->width * (uint32_t)i->n_list);
     uint8_t bytes[64];
     o.writes = true;
@@ -225,7 +225,7 @@ static uint64_t update(const sim_insn *i, void *at, uint64_t value, uint64_t oth
     return old;
 }
 
-static step atomic(warp *w, const sim_insn *i, uint32_t mask) {
+step op_atomic(warp *w, const sim_insn *i, uint32_t mask) {
     bool returns = i->results, pair = returns && has(i, 3);
     int n = returns ? 1 : i->n_list;
     memory_op o = begin(w, i, mask, i->width * (uint32_t)n);
@@ -257,7 +257,7 @@ static step atomic(warp *w, const sim_insn *i, uint32_t mask) {
 
 /* ---- matrices ---- */
 
-static step matrix(warp *w, const sim_insn *i, uint32_t mask) {
+step op_matrix(warp *w, const sim_insn *i, uint32_t mask) {
     static uint8_t const zeros[16];
     if (warp_gather(w, i, ALL_LANES, mask) == STAY) return STAY;
     bool loads = i->op == SIM_OP_LDMATRIX;
@@ -281,7 +281,7 @@ static step matrix(warp *w, const sim_insn *i, uint32_t mask) {
 
 /* ---- addresses ---- */
 
-static step map_address(warp *w, const sim_insn *i, uint32_t mask) {
+step op_map_address(warp *w, const sim_insn *i, uint32_t mask) {
     const uint32_t *rank = slot_of(w, i->operand[2]);
     bool wide = i->op == SIM_OP_MAPA_64;
     uint64_t out[SIM_LANES];
@@ -295,14 +295,14 @@ static step map_address(warp *w, const sim_insn *i, uint32_t mask) {
     return NEXT;
 }
 
-static step rank_of_address(warp *w, const sim_insn *i, uint32_t mask) {
+step op_rank_of_address(warp *w, const sim_insn *i, uint32_t mask) {
     uint32_t rank[SIM_LANES], wide = i->op == SIM_OP_GETCTARANK_64;
     FOR_LANES(l, mask) rank[l] = (uint32_t)get_register(w, i->operand[1], wide ? 8 : 4, l) >> 24;
     FOR_LANES(l, mask) slot_of(w, i->operand[0])[l] = rank[l];
     return NEXT;
 }
 
-static step is_space(warp *w, const sim_insn *i, uint32_t mask) {
+step op_is_space(warp *w, const sim_insn *i, uint32_t mask) {
     uint32_t *d = slot_of(w, i->operand[0]), is[SIM_LANES];
     FOR_LANES(l, mask) {
         uint64_t address = slot_of_64(w, i->operand[1])[l];
@@ -315,28 +315,3 @@ static step is_space(warp *w, const sim_insn *i, uint32_t mask) {
     FOR_LANES(l, mask) d[l] = is[l] ? ~0u : 0;
     return NEXT;
 }
-
-warp_op *const memory_ops[SIM_OPS] = {
-    [SIM_OP_LD_PARAM] = load,
-    [SIM_OP_LD_GLOBAL] = load,
-    [SIM_OP_LD_SHARED] = load,
-    [SIM_OP_LD_GENERIC] = load,
-    [SIM_OP_ST_GLOBAL] = store,
-    [SIM_OP_ST_SHARED] = store,
-    [SIM_OP_ST_GENERIC] = store,
-    [SIM_OP_ATOM_GLOBAL] = atomic,
-    [SIM_OP_ATOM_SHARED] = atomic,
-    [SIM_OP_ATOM_GENERIC] = atomic,
-    [SIM_OP_RED_GLOBAL] = atomic,
-    [SIM_OP_RED_SHARED] = atomic,
-    [SIM_OP_RED_GENERIC] = atomic,
-    [SIM_OP_LDMATRIX] = matrix,
-    [SIM_OP_STMATRIX] = matrix,
-    [SIM_OP_MAPA_32] = map_address,
-    [SIM_OP_MAPA_64] = map_address,
-    [SIM_OP_GETCTARANK_32] = rank_of_address,
-    [SIM_OP_GETCTARANK_64] = rank_of_address,
-    [SIM_OP_ISSPACEP_GLOBAL] = is_space,
-    [SIM_OP_ISSPACEP_SHARED] = is_space,
-    [SIM_OP_ISSPACEP_SHARED_CLUSTER] = is_space,
-};

@@ -64,7 +64,7 @@ sim_name *names_add(sim_names *t, const lex_token *word, name_kind kind, uint32_
     uint32_t hash = hash_of(word->at, word->size, kind == NAME_REGISTERS);
     uint32_t *head = &t->bucket[hash % t->buckets];
     sim_name *name = SIM_PUSH(t->name, t->n, t->room);
-    *name = (sim_name){word->at, (uint32_t)word->size, hash, *head, t->scope, kind, value, 0};
+    *name = (sim_name){word->at, (uint32_t)word->size, hash, *head, t->scope, kind, value, 0, NULL};
     *head = t->n;
     return name;
 }

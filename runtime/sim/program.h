@@ -32,8 +32,10 @@ extern const int sim_n_forms;
 enum {
     SIM_OP_NONE,
 #define OP(op) SIM_OP_##op,
+#define WARP(op, act) OP(op)
 #include "ops.def"
 #undef OP
+#undef WARP
     SIM_OPS
 };
 
@@ -110,16 +112,25 @@ enum {
 };
 
 /* Special registers that a program reads have slots which the machine fills at a warp's start. */
+#define SIM_SPECIAL_TABLE(X)                                                                       \
+    X(TID_X, "%tid.x") X(TID_Y, "%tid.y") X(TID_Z, "%tid.z") X(NTID_X, "%ntid.x")                  \
+    X(NTID_Y, "%ntid.y") X(NTID_Z, "%ntid.z") X(CTAID_X, "%ctaid.x") X(CTAID_Y, "%ctaid.y")        \
+    X(CTAID_Z, "%ctaid.z") X(NCTAID_X, "%nctaid.x") X(NCTAID_Y, "%nctaid.y")                       \
+    X(NCTAID_Z, "%nctaid.z") X(LANEID, "%laneid") X(WARPID, "%warpid") X(SMID, "%smid")            \
+    X(CLUSTER_CTARANK, "%cluster_ctarank") X(CLUSTER_NCTARANK, "%cluster_nctarank")                \
+    X(CLUSTERID_X, "%clusterid.x") X(CLUSTERID_Y, "%clusterid.y") X(CLUSTERID_Z, "%clusterid.z")   \
+    X(NCLUSTERID_X, "%nclusterid.x") X(NCLUSTERID_Y, "%nclusterid.y")                              \
+    X(NCLUSTERID_Z, "%nclusterid.z") X(CLUSTER_CTAID_X, "%cluster_ctaid.x")                        \
+    X(CLUSTER_CTAID_Y, "%cluster_ctaid.y") X(CLUSTER_CTAID_Z, "%cluster_ctaid.z")                  \
+    X(CLUSTER_NCTAID_X, "%cluster_nctaid.x") X(CLUSTER_NCTAID_Y, "%cluster_nctaid.y")              \
+    X(CLUSTER_NCTAID_Z, "%cluster_nctaid.z") X(NWARPID, "%nwarpid") X(NSMID, "%nsmid")             \
+    X(LANEMASK_EQ, "%lanemask_eq") X(LANEMASK_LE, "%lanemask_le") X(LANEMASK_LT, "%lanemask_lt")   \
+    X(LANEMASK_GE, "%lanemask_ge") X(LANEMASK_GT, "%lanemask_gt")                                  \
+    X(DYNAMIC_SMEM_SIZE, "%dynamic_smem_size") X(TOTAL_SMEM_SIZE, "%total_smem_size")
 enum {
-    SIM_TID_X, SIM_TID_Y, SIM_TID_Z, SIM_NTID_X, SIM_NTID_Y, SIM_NTID_Z,
-    SIM_CTAID_X, SIM_CTAID_Y, SIM_CTAID_Z, SIM_NCTAID_X, SIM_NCTAID_Y, SIM_NCTAID_Z,
-    SIM_LANEID, SIM_WARPID, SIM_SMID, SIM_CLUSTER_CTARANK, SIM_CLUSTER_NCTARANK,
-    SIM_CLUSTERID_X, SIM_CLUSTERID_Y, SIM_CLUSTERID_Z,
-    SIM_NCLUSTERID_X, SIM_NCLUSTERID_Y, SIM_NCLUSTERID_Z,
-    SIM_CLUSTER_CTAID_X, SIM_CLUSTER_CTAID_Y, SIM_CLUSTER_CTAID_Z,
-    SIM_CLUSTER_NCTAID_X, SIM_CLUSTER_NCTAID_Y, SIM_CLUSTER_NCTAID_Z,
-    SIM_NWARPID, SIM_NSMID, SIM_LANEMASK_EQ, SIM_LANEMASK_LE, SIM_LANEMASK_LT, SIM_LANEMASK_GE,
-    SIM_LANEMASK_GT, SIM_DYNAMIC_SMEM_SIZE, SIM_TOTAL_SMEM_SIZE,
+#define X(special, name) SIM_##special,
+    SIM_SPECIAL_TABLE(X)
+#undef X
     SIM_SHARED_BASE, /* address of the block's shared memory: variables are at this + offset */
     SIM_SPECIALS
 };
@@ -149,5 +160,12 @@ struct sim_program {
     uint32_t max_registers;    /* .maxnreg; 0: not given */
     uint32_t min_blocks;       /* .minnctapersm; 0 */
 };
+
+/* One more element, not cleared; arrays double. */
+#define SIM_PUSH(array, n, room)                                                                   \
+    ((n) < (room)                                                                                  \
+         ? &(array)[(n)++]                                                                         \
+         : ((array) = wl_grow((array), ((room) = (room) ? 2 * (room) : 64) * sizeof *(array)),     \
+            &(array)[(n)++]))
 
 #endif

@@ -1,4 +1,4 @@
-/* ptx.c - a module's PTX text: its entries, each read into a program.
+/* ptx.c - a module: its PTX text, its memory, its entries, each read into a program.
    SPDX-License-Identifier: BSD-3-Clause */
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +13,27 @@ struct sim_module {
     sim_program **program;
     uint32_t n, room;
 };
+
+/* ---- the memory of a module ---- */
+
+struct sim_piece {
+    struct sim_piece *before;
+    _Alignas(64) char bytes[];
+};
+
+void *sim_take(sim_arena *a, size_t size) {
+    size_t bytes = (sizeof(struct sim_piece) + size + 63) & ~(size_t)63;
+    struct sim_piece *piece = aligned_alloc(64, bytes);
+    if (!piece) abort();
+    memset(piece, 0, bytes);
+    piece->before = a->last;
+    a->last = piece;
+    return piece->bytes;
+}
+
+char *sim_take_text(sim_arena *a, const char *text, size_t size) {
+    return memcpy(sim_take(a, size + 1), text, size);
+}
 
 /* ---- an entry's head ---- */
 
@@ -259,7 +280,7 @@ static void read_module(sim_front *f, sim_module *m) {
 
 static void close_front(sim_front *f) {
     names_close(&f->names);
-    free(f->opcode);
+    names_close(&f->opcodes);
     free(f->insn);
     free(f->reg);
     free(f->constant);
@@ -273,6 +294,7 @@ wl_status sim_module_load(const char *name, const char *ptx, size_t size, sim_mo
     sim_front *f = wl_alloc(sizeof *f);
     f->arena = &m->arena;
     names_open(&f->names);
+    names_open(&f->opcodes);
     lex_open(&f->lex, name, ptx, size);
     read_module(f, m);
     wl_status status = f->lex.status;
@@ -285,7 +307,10 @@ wl_status sim_module_load(const char *name, const char *ptx, size_t size, sim_mo
 
 void sim_module_free(sim_module *module) {
     if (!module) return;
-    sim_arena_free(&module->arena);
+    for (struct sim_piece *piece = module->arena.last, *before; piece; piece = before) {
+        before = piece->before;
+        free(piece);
+    }
     free(module->program);
     free(module);
 }

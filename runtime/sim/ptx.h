@@ -6,14 +6,13 @@
 #include "lex.h"
 #include "program.h"
 
-/* ---- memory of a module, freed at once (arena.c) ---- */
+/* ---- memory of a module, freed with it (ptx.c) ---- */
 
-typedef struct sim_arena {
-    struct sim_chunk *last;
+typedef struct {
+    struct sim_piece *last;
 } sim_arena;
-void *sim_take(sim_arena *a, size_t size); /* zeroed, 64-byte aligned from 64 bytes on */
+void *sim_take(sim_arena *a, size_t size); /* zeroed, 64-byte aligned */
 char *sim_take_text(sim_arena *a, const char *text, size_t size);
-void sim_arena_free(sim_arena *a);
 
 /* ---- opcodes (forms.c) ---- */
 
@@ -37,13 +36,15 @@ typedef enum {
     NAME_LABEL,     /* value: instruction */
     NAME_PARAM,     /* value: offset */
     NAME_SHARED,    /* value: index of the variable */
-    NAME_GLOBAL     /* known to be there, but not usable */
+    NAME_GLOBAL,    /* known to be there, but not usable */
+    NAME_OPCODE
 } name_kind;
 typedef struct {
     const char *text;
     uint32_t size, hash, next, scope;
     name_kind kind;
     uint32_t value, count;
+    const sim_opcode *opcode;
 } sim_name;
 typedef struct {
     sim_name *name;
@@ -86,9 +87,7 @@ typedef struct {
 typedef struct {
     lexer lex;
     sim_arena *arena;
-    sim_names names;
-    sim_opcode **opcode; /* hash table of those met */
-    uint32_t n_opcodes, opcode_room;
+    sim_names names, opcodes; /* opcodes: those met */
 
     sim_program program;
     const sim_opcode *op; /* of the instruction being read, and its line */
@@ -115,13 +114,6 @@ typedef struct {
 #define SIM_MOST_INSNS (1u << 18)
 #define SIM_MOST_REGS (1u << 20)
 
-/* One more element; arrays double. */
-#define SIM_PUSH(array, n, room)                                                                   \
-    ((n) < (room)                                                                                  \
-         ? &(array)[(n)++]                                                                         \
-         : ((array) = wl_grow((array), ((room) = (room) ? 2 * (room) : 64) * sizeof *(array)),     \
-            &(array)[(n)++]))
-
 /* `count` new virtual registers; the first one's number (body.c). */
 int32_t front_registers(sim_front *f, char kind, uint32_t count);
 void front_emit(sim_front *f, const sim_insn *insn);
@@ -139,7 +131,7 @@ char front_base(char kind);        /* i for f */
 /* The operands of f->op, whose guard is set (operands.c). */
 void operands_read(sim_front *f, sim_insn *insn);
 
-/* After .shared; .param; .global or .const: a variable and its `;` (variables.c). */
+/* After .shared; .param; .global or .const: a variable and its `;` (values.c). */
 typedef struct {
     lex_token word;
     uint32_t bytes, align, size;

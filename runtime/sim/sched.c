@@ -11,11 +11,7 @@ static bool start_cluster(machine *m) {
     run_state *r = m->run;
     uint32_t number = atomic_fetch_add(&r->next, 1);
     if (number >= r->n_clusters) return false;
-    if (m->n_clusters == m->clusters_room) {
-        m->clusters_room = m->clusters_room ? 2 * m->clusters_room : 8;
-        m->clusters = wl_grow(m->clusters, m->clusters_room * sizeof *m->clusters);
-    }
-    m->clusters[m->n_clusters++] = cluster_open(m, number);
+    *SIM_PUSH(m->clusters, m->n_clusters, m->clusters_room) = cluster_open(m, number);
     return true;
 }
 

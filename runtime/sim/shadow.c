@@ -43,7 +43,7 @@ void *shared_at(warp *w, const sim_insn *i, block *b, uint32_t address, uint32_t
 }
 
 void shared_remote(warp *w, const sim_insn *i, block *b) {
-    if (b == w->block || !w->machine->run->options.check) return;
+    if (b == w->block || !checks(w)) return;
     uint32_t k = w->block->rank * b->n_warps + w->number;
     b->remote[k] = w->now;
     if (!b->live)
@@ -108,12 +108,8 @@ static bool supersede(epoch *old, const mem_access *a) {
 static void read_more(block *b, shadow *s, const mem_access *a) {
     if (!s->more) {
         if (!b->free_list) {
-            if (b->n_lists == b->lists_room) {
-                b->lists_room = b->lists_room ? 2 * b->lists_room : 16;
-                b->lists = wl_grow(b->lists, b->lists_room * sizeof *b->lists);
-            }
-            b->free_list = ++b->n_lists;
-            b->lists[b->free_list - 1].read[0] = 0;
+            SIM_PUSH(b->lists, b->n_lists, b->lists_room)->read[0] = 0;
+            b->free_list = b->n_lists;
         }
         s->more = b->free_list;
         b->free_list = (uint32_t)b->lists[s->more - 1].read[0];

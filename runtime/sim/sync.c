@@ -2,10 +2,6 @@
    SPDX-License-Identifier: BSD-3-Clause */
 #include "machine.h"
 
-static bool checks(const warp *w) {
-    return w->machine->run->options.check;
-}
-
 /* ---- mbarriers ---- */
 
 static void shadow_init(warp *w, const sim_insn *i, uint32_t mask, uint32_t address) {
@@ -29,7 +25,7 @@ static mbarrier *new_mbarrier(warp *w, const sim_insn *i, uint32_t address) {
     return m;
 }
 
-static step mbar_init(warp *w, const sim_insn *i, uint32_t mask) {
+step op_mbar_init(warp *w, const sim_insn *i, uint32_t mask) {
     const uint32_t *count = slot_of(w, i->operand[1]);
     FOR_LANES(l, mask) {
         uint32_t address = (uint32_t)address_of(w, i, 0, l), lane = 1u << l;
@@ -94,7 +90,7 @@ static mbarrier *mbarrier_of(warp *w, const sim_insn *i, int k, uint32_t l, bloc
     return m;
 }
 
-static step mbar_inval(warp *w, const sim_insn *i, uint32_t mask) {
+step op_mbar_inval(warp *w, const sim_insn *i, uint32_t mask) {
     block *owner;
     FOR_LANES(l, mask) {
         mbarrier *m = mbarrier_of(w, i, 0, l, &owner);
@@ -156,7 +152,7 @@ void mbarrier_land(warp *w, const sim_insn *i, mbarrier *m, uint32_t phase, uint
 
 /* A state token: the phase, and the arrivals that it missed. */
 #define PENDING_BITS 20
-static step arrive(warp *w, const sim_insn *i, uint32_t mask) {
+step op_arrive(warp *w, const sim_insn *i, uint32_t mask) {
     bool drop = i->op == SIM_OP_MBAR_ARRIVE_DROP || i->op == SIM_OP_MBAR_ARRIVE_DROP_EXPECT_TX;
     bool bytes =
         i->op == SIM_OP_MBAR_ARRIVE_EXPECT_TX || i->op == SIM_OP_MBAR_ARRIVE_DROP_EXPECT_TX;
@@ -179,7 +175,7 @@ static step arrive(warp *w, const sim_insn *i, uint32_t mask) {
     return NEXT;
 }
 
-static step change_bytes(warp *w, const sim_insn *i, uint32_t mask) {
+step op_change_bytes(warp *w, const sim_insn *i, uint32_t mask) {
     const uint32_t *bytes = slot_of(w, i->operand[1]);
     bool expect = i->op == SIM_OP_MBAR_EXPECT_TX;
     block *owner;
@@ -199,7 +195,7 @@ static bool passed(const mbarrier *m, bool parity, uint64_t value) {
     return parity ? ((m->phase - m->first) & 1) != (value & 1) : m->phase > value;
 }
 
-static step wait_mbarrier(warp *w, const sim_insn *i, uint32_t mask) {
+step op_wait_mbarrier(warp *w, const sim_insn *i, uint32_t mask) {
     bool parity = i->op == SIM_OP_MBAR_TEST_PARITY || i->op == SIM_OP_MBAR_TRY_PARITY;
     bool may_block = i->op == SIM_OP_MBAR_TRY_STATE || i->op == SIM_OP_MBAR_TRY_PARITY;
     lane_group *g = &w->group[w->at];
@@ -230,7 +226,7 @@ static step wait_mbarrier(warp *w, const sim_insn *i, uint32_t mask) {
     return NEXT;
 }
 
-static step pending_count(warp *w, const sim_insn *i, uint32_t mask) {
+step op_pending_count(warp *w, const sim_insn *i, uint32_t mask) {
     uint32_t *d = slot_of(w, i->operand[0]), count[SIM_LANES];
     const lane_64 *state = slot_of_64(w, i->operand[1]);
     FOR_LANES(l, mask) count[l] = state[l] & ((1u << PENDING_BITS) - 1);
@@ -323,7 +319,7 @@ static void wait_at_barrier(warp *w, named_barrier *n, uint32_t number, bool giv
     }
 }
 
-static step come_to_barrier(warp *w, const sim_insn *i, uint32_t mask) {
+step op_come_to_barrier(warp *w, const sim_insn *i, uint32_t mask) {
     block *b = w->block;
     uint32_t number = named_number(w, i, mask), at = i->results + 1u;
     named_barrier *n = &b->named[number];
@@ -393,7 +389,7 @@ void cluster_without_lanes(warp *w) {
     w->machine->events++;
 }
 
-static step cluster_arrive(warp *w, const sim_insn *i, uint32_t mask) {
+step op_cluster_arrive(warp *w, const sim_insn *i, uint32_t mask) {
     bool aligned = i->flags & SIM_FLAG_ALIGNED;
     if (aligned && warp_gather(w, i, ALL_LANES, mask) == STAY) return STAY;
     if (w->cluster_lanes & mask)
@@ -408,7 +404,7 @@ static step cluster_arrive(warp *w, const sim_insn *i, uint32_t mask) {
     return NEXT;
 }
 
-static step cluster_wait(warp *w, const sim_insn *i, uint32_t mask) {
+step op_cluster_wait(warp *w, const sim_insn *i, uint32_t mask) {
     bool aligned = i->flags & SIM_FLAG_ALIGNED;
     if (aligned && warp_gather(w, i, ALL_LANES, mask) == STAY) return STAY;
     cluster *c = w->block->cluster;
@@ -430,13 +426,13 @@ static void fence_mbarriers(warp *w, uint32_t mask) {
         if (epoch_known(tells, w->block->mbarriers[k]->init)) w->block->mbarriers[k]->fenced = true;
 }
 
-static step fence_mbarrier_init(warp *w, const sim_insn *i, uint32_t mask) {
+step op_fence_mbarrier_init(warp *w, const sim_insn *i, uint32_t mask) {
     (void)i;
     fence_mbarriers(w, mask);
     return NEXT;
 }
 
-static step fence_proxy(warp *w, const sim_insn *i, uint32_t mask) {
+step op_fence_proxy(warp *w, const sim_insn *i, uint32_t mask) {
     const cluster *c = w->block->cluster;
     if (i->op != SIM_OP_FENCE_PROXY_ASYNC_GLOBAL) {
         fence_mbarriers(w, mask);
@@ -446,18 +442,18 @@ static step fence_proxy(warp *w, const sim_insn *i, uint32_t mask) {
     return NEXT;
 }
 
-static step fence(warp *w, const sim_insn *i, uint32_t mask) {
+step op_fence(warp *w, const sim_insn *i, uint32_t mask) {
     told_fence(w, i, mask);
     return NEXT;
 }
 
-static step wait_for_grids(warp *w, const sim_insn *i, uint32_t mask) {
+step op_wait_for_grids(warp *w, const sim_insn *i, uint32_t mask) {
     (void)i;
     warp_learns(w, mask, w->block->cluster->grid_agent, 1);
     return NEXT;
 }
 
-static step warp_sync(warp *w, const sim_insn *i, uint32_t mask) {
+step op_warp_sync(warp *w, const sim_insn *i, uint32_t mask) {
     uint32_t need = uniform_of(w, i->operand[0], mask);
     if (warp_gather(w, i, need, mask) == STAY) return STAY;
     if (!(w->alive & ~need)) warp_joins_lanes(w);
@@ -466,7 +462,7 @@ static step warp_sync(warp *w, const sim_insn *i, uint32_t mask) {
 
 /* ---- registers ---- */
 
-static step set_registers(warp *w, const sim_insn *i, uint32_t mask) {
+step op_set_registers(warp *w, const sim_insn *i, uint32_t mask) {
     if (warp_gather(w, i, ALL_LANES, mask) == STAY) return STAY;
     block *b = w->block;
     uint32_t count = (uint32_t)i->immediate, old = w->registers;
@@ -510,35 +506,3 @@ void block_check_exit(block *b, warp *w, const sim_insn *i) {
                m->issued - 1 - m->first, m->address);
     }
 }
-
-warp_op *const sync_ops[SIM_OPS] = {
-    [SIM_OP_MBAR_INIT] = mbar_init,
-    [SIM_OP_MBAR_INVAL] = mbar_inval,
-    [SIM_OP_MBAR_ARRIVE] = arrive,
-    [SIM_OP_MBAR_ARRIVE_DROP] = arrive,
-    [SIM_OP_MBAR_ARRIVE_EXPECT_TX] = arrive,
-    [SIM_OP_MBAR_ARRIVE_DROP_EXPECT_TX] = arrive,
-    [SIM_OP_MBAR_EXPECT_TX] = change_bytes,
-    [SIM_OP_MBAR_COMPLETE_TX] = change_bytes,
-    [SIM_OP_MBAR_TEST_STATE] = wait_mbarrier,
-    [SIM_OP_MBAR_TRY_STATE] = wait_mbarrier,
-    [SIM_OP_MBAR_TEST_PARITY] = wait_mbarrier,
-    [SIM_OP_MBAR_TRY_PARITY] = wait_mbarrier,
-    [SIM_OP_MBAR_PENDING_COUNT] = pending_count,
-    [SIM_OP_BAR_SYNC] = come_to_barrier,
-    [SIM_OP_BAR_ARRIVE] = come_to_barrier,
-    [SIM_OP_BAR_RED_POPC] = come_to_barrier,
-    [SIM_OP_BAR_RED_AND] = come_to_barrier,
-    [SIM_OP_BAR_RED_OR] = come_to_barrier,
-    [SIM_OP_CLUSTER_ARRIVE] = cluster_arrive,
-    [SIM_OP_CLUSTER_WAIT] = cluster_wait,
-    [SIM_OP_FENCE] = fence,
-    [SIM_OP_FENCE_MBARRIER_INIT] = fence_mbarrier_init,
-    [SIM_OP_FENCE_PROXY_ASYNC] = fence_proxy,
-    [SIM_OP_FENCE_PROXY_ASYNC_GLOBAL] = fence_proxy,
-    [SIM_OP_FENCE_PROXY_ASYNC_SHARED] = fence_proxy,
-    [SIM_OP_GRIDDEP_WAIT] = wait_for_grids,
-    [SIM_OP_WARP_SYNC] = warp_sync,
-    [SIM_OP_SETMAXNREG_INC] = set_registers,
-    [SIM_OP_SETMAXNREG_DEC] = set_registers,
-};

@@ -36,8 +36,8 @@ tensor_descriptor tensor_decode(uint64_t bits);
 /* NULL, or what is wrong with it for this operand (misaligned start, stride, mode). */
 const char *tensor_descriptor_fault(const tensor_descriptor *d, const sim_mma *mma, bool is_b);
 
-/* The runs of *bytes bytes (absolute shared addresses, none across a multiple of 128) that the whole
-   operand, A of all four warps, is read from; how many. */
+/* The runs of *bytes bytes (absolute shared addresses, none across a multiple of 128) that the
+   whole operand, A of all four warps, is read from; how many. */
 #define TENSOR_RUNS 512
 uint32_t tensor_operand_runs(uint64_t descriptor, const sim_mma *mma, bool is_b,
                              uint32_t address[TENSOR_RUNS], uint32_t *bytes);

@@ -133,7 +133,7 @@ static void tell_all(const warp *w, told_table *t, uint64_t address, uint32_t sc
 /* Before a strong write. A read-modify-write goes on with what was told there, another ends it. */
 void told_write(warp *w, const sim_insn *i, uint32_t mask, uint64_t address, bool global,
                 bool goes_on) {
-    if (!w->machine->run->options.check) return;
+    if (!checks(w)) return;
     const struct strong *s = w->strong;
     uint32_t scope = scope_of(i);
     bool now = i->flags & SIM_FLAG_RELEASE;
@@ -192,7 +192,7 @@ static void hear_own(struct strong *s, const told *t, uint32_t far, bool now) {
 /* After a strong read. */
 void told_read(warp *w, const sim_insn *i, uint32_t mask, uint64_t address, bool global) {
     const cluster *c = w->block->cluster;
-    if (!w->machine->run->options.check) return;
+    if (!checks(w)) return;
     bool now = i->flags & SIM_FLAG_ACQUIRE, any = false, own = false;
     uint32_t scope = scope_of(i);
     const told_table *t = open_table(w, global);
@@ -220,7 +220,7 @@ void told_read(warp *w, const sim_insn *i, uint32_t mask, uint64_t address, bool
 void told_fence(warp *w, const sim_insn *i, uint32_t mask) {
     cluster *c = w->block->cluster;
     uint32_t scope = scope_of(i);
-    if (!w->machine->run->options.check) return;
+    if (!checks(w)) return;
     struct strong *s = strong_of(w);
     for (uint32_t k = 0; k < c->n_foreign && scope == DEVICE; k++)
         if (c->foreign[k].warp - w->agent <= 1 && !c->foreign[k].fenced) {

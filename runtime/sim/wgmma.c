@@ -5,10 +5,6 @@
    until the wait_group that covers its group. */
 #include "machine.h"
 
-static bool checks(const warp *w) {
-    return w->machine->run->options.check;
-}
-
 /* ---- registers ---- */
 
 static void touch(warp *w, const sim_insn *i, int32_t slot, uint32_t mask, bool writes) {
@@ -107,15 +103,7 @@ bool wgmma_has_room(const warp *w) {
     return w->issued - oldest_retired(w->team) < MAX_PRODUCTS;
 }
 
-static void make_ready(machine *m, warpgroup *g) {
-    if (m->n_products == m->products_room) {
-        m->products_room = m->products_room ? 2 * m->products_room : 16;
-        m->products = wl_grow(m->products, m->products_room * sizeof *m->products);
-    }
-    m->products[m->n_products++] = g;
-}
-
-static step issue(warp *w, const sim_insn *i, uint32_t mask) {
+step op_issue(warp *w, const sim_insn *i, uint32_t mask) {
     if (warp_gather(w, i, ALL_LANES, mask) == STAY) return STAY;
     warpgroup *g = w->team;
     if (!wgmma_has_room(w)) return warp_wait(w, WAIT_ROOM, NULL, 0, 0);
@@ -150,23 +138,24 @@ static step issue(warp *w, const sim_insn *i, uint32_t mask) {
     if (p->joined != 15) return NEXT;
     w->machine->flops += 2ull * 64 * i->mma.n * i->mma.k;
     if (checks(w)) check_operands(w, p, number);
-    if (number == g->head) make_ready(w->machine, g);
+    machine *m = w->machine;
+    if (number == g->head) *SIM_PUSH(m->products, m->n_products, m->products_room) = g;
     return NEXT;
 }
 
-static step wgmma_fence(warp *w, const sim_insn *i, uint32_t mask) {
+step op_wgmma_fence(warp *w, const sim_insn *i, uint32_t mask) {
     if (warp_gather(w, i, ALL_LANES, mask) == STAY) return STAY;
     w->fences++;
     return NEXT;
 }
 
-static step commit(warp *w, const sim_insn *i, uint32_t mask) {
+step op_commit(warp *w, const sim_insn *i, uint32_t mask) {
     if (warp_gather(w, i, ALL_LANES, mask) == STAY) return STAY;
     w->commits[w->n_commits++ % MAX_COMMITS] = w->issued;
     return NEXT;
 }
 
-static step wait_group(warp *w, const sim_insn *i, uint32_t mask) {
+step op_wait_group(warp *w, const sim_insn *i, uint32_t mask) {
     if (warp_gather(w, i, ALL_LANES, mask) == STAY) return STAY;
     uint32_t left = (uint32_t)i->immediate < MAX_COMMITS ? (uint32_t)i->immediate : MAX_COMMITS - 1;
     uint32_t until = w->n_commits > left ? w->commits[(w->n_commits - 1 - left) % MAX_COMMITS] : 0;
@@ -235,7 +224,7 @@ void wgmma_check_exit(warp *w, const sim_insn *i) {
 }
 
 /* mma.sync: at once, like any plain instruction. */
-static step mma_sync(warp *w, const sim_insn *i, uint32_t mask) {
+step op_mma_sync(warp *w, const sim_insn *i, uint32_t mask) {
     if (warp_gather(w, i, ALL_LANES, mask) == STAY) return STAY;
     const sim_mma *mma = &i->mma;
     uint32_t *slot[24];
@@ -247,9 +236,3 @@ static step mma_sync(warp *w, const sim_insn *i, uint32_t mask) {
                (const uint32_t *const *)slot + n_d + n_ab);
     return NEXT;
 }
-
-warp_op *const wgmma_ops[SIM_OPS] = {
-    [SIM_OP_WGMMA] = issue,         [SIM_OP_WGMMA_FENCE] = wgmma_fence,
-    [SIM_OP_WGMMA_COMMIT] = commit, [SIM_OP_WGMMA_WAIT] = wait_group,
-    [SIM_OP_MMA] = mma_sync,
-};
