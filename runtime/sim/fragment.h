@@ -39,21 +39,35 @@ __attribute__((always_inline)) static inline void fragment_numbers(int type, con
     memcpy(to, &w, sizeof w);
 }
 
-/* D += A B for one warp: a[k][half][lane], b[k][column in its order], d: n / 2 slots. */
+/* D += A B for one warp: a[k][half][lane], b[k][column in its order], d: n / 2 slots. The exponents
+   lie as the numbers. fraction: how many bits of a term are kept after the largest term's first;
+   odd: a sum that is not exact ends in 1, so that it can be rounded again. */
 typedef struct {
     uint32_t n, k;
+    int fraction;
+    bool odd;
     const float *a, *b;
+    const int16_t *a_exponent, *b_exponent;
     float *const *d;
 } fragment_product;
-typedef void fragment_multiply(const fragment_product *p);
 /* The fastest first; the last is always usable. */
 typedef struct {
     bool (*usable)(void);
-    fragment_multiply *multiply;
+    void (*multiply)(const fragment_product *p);
+    void (*exponents)(int lowest, const float *from, uint32_t count, int16_t *to);
 } fragment_loop;
 extern const fragment_loop fragment_loops[];
 extern const int fragment_n_loops;
-fragment_multiply *fragment_best(void);
+const fragment_loop *fragment_best(void);
+
+/* Exponents of `count` numbers (a multiple of 16) of a type, in which a subnormal has the lowest. So
+   far apart that a sum of two tells whether a factor is zero, or infinite or no number. */
+enum { FRAGMENT_ZERO = -1000, FRAGMENT_BEYOND = 3000 };
+void fragment_exponents(int type, const float *from, uint32_t count, int16_t *to);
+/* Where the exponents of decoded B are: behind the numbers. */
+static inline int16_t *fragment_b_exponents(const float *b) {
+    return (int16_t *)(b + 32 * 256);
+}
 
 /* A of one warp, rows[k][16], as to[k][half][lane]: lane 4 g + q multiplies with row g + 8 half. */
 void fragment_spread(const float *rows, uint32_t k, float *to);

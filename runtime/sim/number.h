@@ -1,8 +1,9 @@
 /* number.h - the approximate functions, for one lane and for the 32 lanes of a register slot.
    SPDX-License-Identifier: BSD-3-Clause
 
-   Written with plain multiplications and additions of vectors: the same bits on every host and for
-   every target of the includer (avx2 is the fastest), if nothing is contracted (-std=c17). */
+   ex2, lg2 and rcp are an H200's bit by bit. Written with plain operations of vectors: the same
+   bits on every host and for every target of the includer (avx2 is the fastest), if nothing is
+   contracted (-std=c17). */
 #ifndef WL_SIM_NUMBER_H
 #define WL_SIM_NUMBER_H
 
@@ -16,29 +17,52 @@
 typedef float num_f8 __attribute__((vector_size(32)));
 typedef int32_t num_i8 __attribute__((vector_size(32)));
 
-/* 2^s of eight lanes: 2^n times a polynomial in the rest f of at most 1/2. The polynomial is 1 at
-   f = 0, so that powers of two are exact; below 0.8 ulp elsewhere (the ISA grants about 2). The
-   scaling is done in two steps so that subnormal results are rounded once. */
+/* The special function unit finds a value between those of its tables: a mantissa's first bits (6;
+   of a reciprocal 7) choose a row, and with the rest x, of 17 bits, the value is first + second x +
+   third num_square(x), cut. In units of 2^-15 of the result's last place (of a logarithm: 2^-38)
+   `first` counts 2^13 (2^12), `second` and `third` 1. */
+typedef struct {
+    int32_t first, second, third;
+} num_row;
+extern const num_row num_ex2_table[64], num_lg2_table[64], num_rcp_table[128];
+
+/* x^2 in units of 2^19, of the partial products of bits i < j those with i + j >= 18 alone; of one
+   lane or of eight. */
+#define NUM_SQUARE(x) \
+    ((((x) >> 9) * ((x) >> 9) >> 1) + NUM_CROSS(x, 10) + NUM_CROSS(x, 11) + NUM_CROSS(x, 12) + \
+     NUM_CROSS(x, 13) + NUM_CROSS(x, 14) + NUM_CROSS(x, 15) + NUM_CROSS(x, 16))
+#define NUM_CROSS(x, j) (-((x) >> (j) & 1) & (((x) & 511) >> (18 - (j))))
+
+/* 2^s of eight lanes: s as a fixed-point number of 23 fractional bits, cut; a negative one that has
+   a fraction becomes its complement. All products fit 32 bits when the last two bits of x are
+   multiplied on their own. */
+static inline void num_ex2_unit(num_f8 *to, const num_f8 *from) {
+    num_f8 s = *from;
+    num_i8 nan = s != s, negative = (num_i8)s >> 31, size = (num_i8)s & 0x7fffffff;
+    num_i8 large = size > 0x43480000; /* 200 */
+    size = (size & ~large & ~nan) | (large & 0x43480000);
+    num_i8 t = __builtin_convertvector((num_f8)size * 0x1p23f, num_i8);
+    t = (t ^ negative) - (negative & ((t & 0x7fffff) == 0));
+    num_i8 n = t >> 23, row = t >> 17 & 63, x = t & 0x1ffff, first, second, third;
+    for (int l = 0; l < 8; l++) {
+        const num_row *r = &num_ex2_table[row[l]];
+        first[l] = r->first, second[l] = r->second, third[l] = r->third;
+    }
+    num_i8 low = second * (x & 3) + third * NUM_SQUARE(x) + ((first & 3) << 13) + 6114;
+    num_i8 y = (first >> 2) + ((second * (x >> 2) + (low >> 2)) >> 13);
+    num_i8 over = n > 127, under = n < -126;
+    y = (y + ((n + 126) << 23)) & ~under & ~over & ~nan;
+    *to = (num_f8)(y | (over & ~nan & 0x7f800000) | (nan & (int32_t)NUM_NAN));
+}
+
+/* Without .ftz, small powers are squares of those of the half. */
 static inline void num_ex2_eight(float *d, const float *s, bool ftz) {
     num_f8 x, y;
     memcpy(&x, s, sizeof x);
-    num_i8 nan = x != x, low = x < -152.0f, high = x > 129.0f;
-    num_i8 clamp = (low & (num_i8)((num_f8){} - 152.0f)) | (high & (num_i8)((num_f8){} + 129.0f));
-    num_f8 t = (num_f8)((~(low | high | nan) & (num_i8)x) | clamp);
-    num_f8 shifted = t + 0x1.8p23f; /* rounds to an integer, which its low bits then hold */
-    num_i8 n = (num_i8)shifted - 0x4b400000;
-    num_f8 f = t - (shifted - 0x1.8p23f);
-    num_f8 p = f * 0x1.470b4ap-13f + 0x1.5f7276p-10f;
-    p = p * f + 0x1.3b270ep-7f;
-    p = p * f + 0x1.c6ae72p-5f;
-    p = p * f + 0x1.ebfbe2p-3f;
-    p = p * f + 0x1.62e432p-1f;
-    p = p * f + 1.0f;
-    num_i8 half = n >> 1;
-    y = p * (num_f8)((half + 127) << 23) * (num_f8)((n - half + 127) << 23);
-    num_i8 keep = ~nan;
-    if (ftz) keep &= y >= 0x1p-126f;
-    y = (num_f8)((keep & (num_i8)y) | (nan & (int32_t)NUM_NAN));
+    num_i8 small = x < -126.0f;
+    if (!ftz) x *= (num_f8)((small & 0x3f000000) | (~small & 0x3f800000));
+    num_ex2_unit(&y, &x);
+    if (!ftz) y = (num_f8)((small & (num_i8)(y * y)) | (~small & (num_i8)y));
     memcpy(d, &y, sizeof y);
 }
 

@@ -4,9 +4,7 @@
    Lane 4 g + q holds of an accumulator in register i the row g + 8 (i / 2 % 2) and the column
    8 (i / 4) + 2 q + i % 2 (PTX ISA 9.7.15.5.1.1). So eight lanes of a register are two rows by four
    columns, and with A spread over the lanes (one row's number four times) and B in the order of the
-   columns (four numbers, twice) the product is done in place, a multiply-add a vector. */
-#include <math.h>
-
+   columns (four numbers, twice) the products are summed in place. */
 #include "fragment.h"
 #include "number.h"
 
@@ -16,33 +14,6 @@ void fragment_spread(const float *rows, uint32_t k, float *to) {
         float4 lanes = {rows[i], rows[i], rows[i], rows[i]};
         memcpy(to + 4 * i, &lanes, sizeof lanes);
     }
-}
-
-/* The terms of one sum, the accumulator among them, are cut (not rounded) to 14 bits counted from
-   the largest one's first bit, and added exactly. */
-static float short_sum(const float *terms, uint32_t n) {
-    float largest = 0, plain = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        largest = fmaxf(largest, fabsf(terms[i]));
-        plain += terms[i];
-    }
-    if (largest == 0 || !isfinite(plain)) return plain;
-    int exponent = ilogbf(largest) - 13;
-    double sum = 0;
-    for (uint32_t i = 0; i < n; i++) sum += trunc(ldexp(terms[i], -exponent));
-    return (float)ldexp(sum, exponent);
-}
-
-static void multiply_short(const fragment_product *p) {
-    float terms[33];
-    for (uint32_t i = 0; i < p->n / 2; i++)
-        for (uint32_t l = 0; l < SIM_LANES; l++) {
-            uint32_t column = i / 4 * 8 + i % 2 * 4 + l % 4, half = i / 2 % 2;
-            for (uint32_t k = 0; k < p->k; k++)
-                terms[k] = p->a[(k * 2 + half) * 32 + l] * p->b[k * p->n + column];
-            terms[p->k] = p->d[i][l];
-            p->d[i][l] = short_sum(terms, p->k + 1);
-        }
 }
 
 /* A in registers (PTX ISA 9.7.14.5.8, 9.7.15.5.1.1): with e elements in a word, register r of lane
@@ -81,33 +52,68 @@ static void narrow(float (*from)[SIM_LANES], uint32_t slots, uint32_t *const *d)
     for (uint32_t i = 0; i < slots; i += 2) num_pair_lanes(d[i / 2], from[i + 1], from[i], NUM_F16);
 }
 
+static bool is_fp8(int type) {
+    return type == SIM_E4M3 || type == SIM_E5M2;
+}
+
 void tensor_wgmma(const sim_mma *mma, uint32_t *const *d, const uint32_t *const *a_slots,
-                  const float *a, const float *b, bool add, bool short_sums) {
+                  const float *a, const float *b, bool add) {
     _Alignas(64) float spread[TENSOR_A_FLOATS], wide[128][SIM_LANES];
+    _Alignas(64) int16_t exponents[TENSOR_A_FLOATS];
     float *slots[128];
-    uint32_t n = mma->n / 2u;
+    uint32_t n = mma->n / 2u, n_a = mma->k * 64u;
     bool half = mma->d_type == SIM_F16;
     for (uint32_t i = 0; i < n; i++) slots[i] = half ? wide[i] : (float *)d[i];
     if (half && add) widen(d, n, wide);
     for (uint32_t i = 0; !add && i < n; i++) memset(slots[i], 0, sizeof wide[i]);
     if (a_slots) decode_registers(mma, a_slots, spread);
+    if (a_slots) a = spread;
+    fragment_exponents(mma->a_type, a, n_a, exponents);
     if (mma->scale_a * mma->scale_b < 0) {
-        const float *from = a_slots ? spread : a;
-        for (int i = 0; i < mma->k * 64; i++) spread[i] = -from[i];
-        a = spread;
-    } else if (a_slots) {
+        for (uint32_t i = 0; i < n_a; i++) spread[i] = -a[i];
         a = spread;
     }
-    fragment_product p = {mma->n, mma->k, a, b, slots};
-    (short_sums ? multiply_short : fragment_best())(&p);
+    fragment_product p = {mma->n, mma->k, is_fp8(mma->a_type) ? 13 : 25, half, a, b,
+                          exponents, fragment_b_exponents(b), slots};
+    fragment_best()->multiply(&p);
     if (half) narrow(wide, n, d);
+}
+
+/* fp8 has no instruction of its own under mma.sync: two products of f16, of the k with k % 4 < 2
+   and of the rest, begin at 0, and what they sum to is added to C. */
+static void mma_fp8(const sim_mma *mma, uint32_t *const *d, const uint32_t *const *a,
+                    const float *b, const uint32_t *const *c) {
+    _Alignas(64) float spread[TENSOR_A_FLOATS], half[TENSOR_A_FLOATS], sums[4][SIM_LANES] = {0};
+    _Alignas(64) int16_t exponents[2][TENSOR_A_FLOATS];
+    float *slots[4] = {sums[0], sums[1], sums[2], sums[3]}, columns[16 * 8];
+    decode_registers(mma, a, spread);
+    for (uint32_t part = 0; part < 2; part++) {
+        uint32_t n = mma->k / 2u;
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t k = i / 2 * 4 + part * 2 + i % 2;
+            memcpy(half + i * 64, spread + k * 64, 64 * sizeof *half);
+            memcpy(columns + i * 8, b + k * 8, 8 * sizeof *columns);
+        }
+        fragment_exponents(mma->a_type, half, n * 64, exponents[0]);
+        fragment_exponents(mma->b_type, columns, n * 8, exponents[1]);
+        fragment_product p = {8, n, 25, false, half, columns, exponents[0], exponents[1], slots};
+        fragment_best()->multiply(&p);
+    }
+    for (int i = 0; i < 4; i++)
+        for (int l = 0; l < SIM_LANES; l++) {
+            float x, sum;
+            memcpy(&x, &c[i][l], sizeof x);
+            sum = sums[i][l] + x;
+            if (sum != sum) sum = num_from_f16(0x7fff);
+            memcpy(&d[i][l], &sum, sizeof sum);
+        }
 }
 
 void tensor_mma(const sim_mma *mma, uint32_t *const *d, const uint32_t *const *a,
                 const uint32_t *const *b, const uint32_t *const *c) {
-    bool bytes = mma->b_type == SIM_E4M3 || mma->b_type == SIM_E5M2;
+    bool bytes = is_fp8(mma->b_type);
     uint32_t e = bytes ? 4 : 2, words = mma->d_type == SIM_F16 ? 2 : 4, sums[4][SIM_LANES];
-    float numbers[32 * 8];
+    _Alignas(64) float numbers[TENSOR_B_FLOATS];
     for (uint32_t r = 0; r < mma->k / (4 * e); r++) /* lane 4 g + q: column g, k = 4 e r + e q */
         for (uint32_t l = 0; l < SIM_LANES; l++)
             for (uint32_t j = 0; j < e; j++) {
@@ -118,12 +124,17 @@ void tensor_mma(const sim_mma *mma, uint32_t *const *d, const uint32_t *const *a
                                                     : num_from_e5m2((uint8_t)raw);
                 numbers[(4 * e * r + e * (l % 4) + j) * 8 + column % 2 * 4 + column / 2] = x;
             }
-    uint32_t *slots[4] = {sums[0], sums[1], sums[2], sums[3]};
-    for (uint32_t i = 0; i < words; i++) memcpy(sums[i], c[i], sizeof sums[i]);
+    if (bytes) {
+        mma_fp8(mma, d, a, numbers, c);
+        return;
+    }
+    fragment_exponents(mma->b_type, numbers, mma->k * 8u, fragment_b_exponents(numbers));
     sim_mma small = *mma;
     small.n = 8;
     small.scale_a = small.scale_b = 1;
-    tensor_wgmma(&small, slots, a, NULL, numbers, true, false);
+    uint32_t *slots[4] = {sums[0], sums[1], sums[2], sums[3]}; /* d may be a or b, too */
+    for (uint32_t i = 0; i < words; i++) memcpy(sums[i], c[i], sizeof sums[i]);
+    tensor_wgmma(&small, slots, a, NULL, numbers, true);
     for (uint32_t i = 0; i < words; i++) memcpy(d[i], sums[i], sizeof sums[i]);
 }
 

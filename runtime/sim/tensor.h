@@ -46,7 +46,7 @@ uint32_t tensor_operand_runs(uint64_t descriptor, const sim_mma *mma, bool is_b,
 
 /* Decoded operands, 64-byte aligned, in an order of tensor.c's own: B once for the four warps, A of
    one. `shared` gives the host address of 16 aligned bytes of the block's shared memory. */
-#define TENSOR_B_FLOATS (32 * 256)
+#define TENSOR_B_FLOATS (32 * 256 * 3 / 2)
 #define TENSOR_A_FLOATS (32 * 64)
 typedef const void *(*tensor_shared)(void *user, uint32_t address);
 void tensor_decode_b(uint64_t descriptor, const sim_mma *mma, tensor_shared shared, void *user,
@@ -56,10 +56,9 @@ void tensor_decode_a(uint64_t descriptor, const sim_mma *mma, int quarter, tenso
                      void *user, float *a);
 /* wgmma for one of the four warps. d: mma->n / 2 slots of 32 lanes (f32) or n / 4 (f16 pairs), in
    the accumulator's register layout; A in 4 slots a_slots, or NULL: in a. `add`: D += A B, else
-   D = A B. Products exact, sums in fp32 with one rounding for each k, ascending; short_sums: the
-   sums over an instruction's k keep 14 bits below the largest term, as fp8's are said to. */
+   D = A B. The sums are an H200's, bit by bit: multiply.c. */
 void tensor_wgmma(const sim_mma *mma, uint32_t *const *d, const uint32_t *const *a_slots,
-                  const float *a, const float *b, bool add, bool short_sums);
+                  const float *a, const float *b, bool add);
 
 /* mma.sync m16n8k8, k16 (16-bit types) and k16, k32 (8-bit types), one warp; d may be c. */
 void tensor_mma(const sim_mma *mma, uint32_t *const *d, const uint32_t *const *a,

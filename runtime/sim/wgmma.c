@@ -192,8 +192,7 @@ static void multiply(machine *m, warpgroup *g, const product *p) {
         for (int s = 0; s < n_d; s++) d[s] = slot_of(w, p->insn->list[s]);
         for (int s = 0; s < 4 && mma->a_registers; s++) a[s] = slot_of(w, p->insn->list[n_d + s]);
         if (!mma->a_registers) tensor_decode_a(p->a, mma, k, shared_bytes, b, m->a);
-        tensor_wgmma(mma, d, mma->a_registers ? a : NULL, m->a, m->b, p->add,
-                     m->run->options.fp8_short_sums);
+        tensor_wgmma(mma, d, mma->a_registers ? a : NULL, m->a, m->b, p->add);
     }
 }
 
