@@ -35,8 +35,8 @@ struct Smem {
 };
 static_assert(sizeof(Smem) == 214016, "the launch record says how much is there");
 
-// A row tile of one (batch, head) pair: rows from `row` to `end`, and how many K/V tiles its last row
-// sees.
+// A row tile of one (batch, head) pair: rows from `row` to `end`, and how many K/V tiles its last
+// row sees.
 struct Item {
     int pair, head, batch, row, end, tiles;
 };
@@ -235,7 +235,8 @@ __device__ __forceinline__ void consume(Smem &s, const fwd_params &p, const Tens
         if (index >= items)
             break;
         const Item item = decode(p, index);
-        const int group_row = item.row + group * FWD_GROUP_ROWS, row = group_row + warp * 16 + lane / 4;
+        const int group_row = item.row + group * FWD_GROUP_ROWS;
+        const int row = group_row + warp * 16 + lane / 4;
         const int all_see = p.seq_k;
         const int tiles = group_row >= item.end ? 0 : item.tiles;
         const int limit0 = p.seq_k - lane % 4 * 2, limit1 = limit0;

@@ -36,8 +36,8 @@ struct Smem {
 };
 static_assert(sizeof(Smem) == 222208, "the launch record says how much is there");
 
-// A row tile of one (batch, head) pair: rows from `row` to `end`, and how many K/V tiles its last row
-// sees.
+// A row tile of one (batch, head) pair: rows from `row` to `end`, and how many K/V tiles its last
+// row sees.
 struct Item {
     int pair, head, batch, row, end, tiles;
 };
@@ -241,7 +241,8 @@ __device__ __forceinline__ void consume(Smem &s, const fwd_params &p, const Tens
         if (index >= items)
             break;
         const Item item = decode(p, index);
-        const int group_row = item.row + group * FWD_GROUP_ROWS, row = group_row + warp * 16 + lane / 4;
+        const int group_row = item.row + group * FWD_GROUP_ROWS;
+        const int row = group_row + warp * 16 + lane / 4;
         // Row r sees keys below r + past, bottom-right aligned.
         const int past = p.seq_k - p.seq_q + 1, all_see = min(group_row + past, p.seq_k);
         const int seen = min(group_row + FWD_GROUP_ROWS - 1 + past, p.seq_k);

@@ -13,8 +13,8 @@ struct fwd_params {
     int seq_q, seq_k;
     int heads, group; /* query heads, and how many of them share a K/V head */
     int pairs;        /* batch * heads */
-    /* The rows are dealt to row_tiles = ceil(seq_q / tile_m) tiles in groups of 64, evenly: each tile
-       gets tile_groups of them, the first short_tiles one less. */
+    /* The rows are dealt to row_tiles = ceil(seq_q / tile_m) tiles in groups of 64, evenly: each
+       tile gets tile_groups of them, the first short_tiles one less. */
     int row_tiles, tile_groups, short_tiles;
     int section;      /* (batch, head) pairs of a section, causal only */
     float scale_log2; /* softmax scale * log2(e) */
