@@ -287,7 +287,7 @@ TEST(every_loop_gives_the_same_bits) {
     static _Alignas(64) float x[TENSOR_A_FLOATS], y[TENSOR_B_FLOATS], d[2][128][SIM_LANES];
     static _Alignas(64) int16_t e[2][TENSOR_A_FLOATS];
     float *rows[2][128];
-    for (int round = 0; round < 24; round++) {
+    for (int round = 0; round < 32; round++) {
         const int which = round % fragment_n_loops, plain = fragment_n_loops - 1;
         if (!fragment_loops[which].usable()) continue;
         for (int i = 0; i < TENSOR_A_FLOATS; i++) x[i] = odd(round % 2);
@@ -301,10 +301,10 @@ TEST(every_loop_gives_the_same_bits) {
             fragment_loops[i ? plain : which].exponents(-126, x, TENSOR_A_FLOATS, e[i]);
         CHECK(!memcmp(e[0], e[1], sizeof *e));
         fragment_exponents(SIM_BF16, y, 32 * 72, fragment_b_exponents(y));
-        fragment_product p = {72, 16, 25, round / 8 == 1, x, y, e[0], fragment_b_exponents(y),
+        fragment_product p = {72, 16, 25, round / 8 % 2 == 1, x, y, e[0], fragment_b_exponents(y),
                               rows[0]}, q = p;
         q.d = rows[1];
-        if (round / 8 == 2) p.fraction = q.fraction = 13;
+        if (round / 16) p.fraction = q.fraction = 13;
         fragment_loops[which].multiply(&p);
         fragment_loops[plain].multiply(&q);
         CHECK(!memcmp(d[0], d[1], sizeof *d));

@@ -60,8 +60,8 @@ extern const fragment_loop fragment_loops[];
 extern const int fragment_n_loops;
 const fragment_loop *fragment_best(void);
 
-/* Exponents of `count` numbers (a multiple of 16) of a type, in which a subnormal has the lowest. So
-   far apart that a sum of two tells whether a factor is zero, or infinite or no number. */
+/* Exponents of `count` numbers (a multiple of 16) of a type: a subnormal has the type's lowest; the
+   sum of two tells whether a factor is zero, or infinite or no number. */
 enum { FRAGMENT_ZERO = -1000, FRAGMENT_BEYOND = 3000 };
 void fragment_exponents(int type, const float *from, uint32_t count, int16_t *to);
 /* Where the exponents of decoded B are: behind the numbers. */

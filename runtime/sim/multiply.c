@@ -5,7 +5,7 @@
    bit. The terms are the exact products of an instruction's k and the accumulator. The largest
    exponent among those that are not zero, a product's being the sum of its factors' exponents,
    gives the unit: 2^-25 of it (fp8: 2^-13). Each term is cut, toward zero, to whole units; they are
-   added exactly; the sum is cut to fp32 (fp8: to 13 bits of fraction).
+   added exactly; the sum is cut to fp32 (fp8: to 13 bits of fraction), or, whole, rounded to f16.
 
    So the vector loops take the largest exponents first, and then cut and add 32-bit integers. What
    these or fp32 cannot hold is left to sum_one: infinities, NaN, magnitudes near the ends of fp32,
@@ -27,7 +27,7 @@ static float cut(double sum, const fragment_product *p) {
     if (fabs((double)f) > fabs(sum)) f = nextafterf(f, 0);
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);
-    if (p->fraction < 23) bits &= ~0u << (23 - p->fraction);
+    if (p->fraction < 23 && !p->odd) bits &= ~0u << (23 - p->fraction);
     bits |= p->odd && (double)f != sum;
     memcpy(&f, &bits, sizeof f);
     return f;
@@ -138,8 +138,9 @@ AVX512 void finish_512(const fragment_product *p, uint32_t i, uint32_t from, __m
     if (p->odd) {
         __mmask16 inexact = _mm512_cmpneq_epi32_mask(_mm512_cvttps_epi32(r), all);
         bits = _mm512_mask_or_epi32(bits, inexact, bits, _mm512_set1_epi32(1));
+    } else if (p->fraction < 23) {
+        bits = _mm512_and_si512(bits, _mm512_set1_epi32((int)(~0u << (23 - p->fraction))));
     }
-    if (p->fraction < 23) bits = _mm512_and_si512(bits, _mm512_set1_epi32((int)(~0u << (23 - p->fraction))));
     __m512i back = _mm512_sub_epi32(_mm512_set1_epi32(254 << 23), _mm512_castps_si512(unit));
     r = _mm512_mul_ps(_mm512_castsi512_ps(bits), _mm512_castsi512_ps(back));
     if (__builtin_expect(slow, 0)) {
@@ -236,8 +237,9 @@ AVX2 void finish_256(const fragment_product *p, uint32_t i, uint32_t from, __m25
     if (p->odd) {
         __m256i exact = _mm256_cmpeq_epi32(_mm256_cvttps_epi32(r), size);
         bits = _mm256_or_si256(bits, _mm256_andnot_si256(exact, _mm256_set1_epi32(1)));
+    } else if (p->fraction < 23) {
+        bits = _mm256_and_si256(bits, _mm256_set1_epi32((int)(~0u << (23 - p->fraction))));
     }
-    if (p->fraction < 23) bits = _mm256_and_si256(bits, _mm256_set1_epi32((int)(~0u << (23 - p->fraction))));
     bits = _mm256_or_si256(bits, _mm256_and_si256(all, _mm256_set1_epi32(INT32_MIN)));
     __m256i back = _mm256_sub_epi32(_mm256_set1_epi32(254 << 23), _mm256_castps_si256(unit));
     r = _mm256_mul_ps(_mm256_castsi256_ps(bits), _mm256_castsi256_ps(back));

@@ -186,7 +186,8 @@ float num_lg2(float x, bool ftz) {
     int32_t mantissa = (int32_t)(bits(x) & 0x7fffff), rest = mantissa & 0x1ffff;
     const num_row *r = &num_lg2_table[mantissa >> 17];
     int64_t sum = (int64_t)((int32_t)(bits(x) >> 23) - 127) * (INT64_C(1) << 38);
-    sum += ((int64_t)r->first << 12) + (int64_t)r->second * rest + 2 * r->third * square(rest) + 837;
+    sum += ((int64_t)r->first << 12) + (int64_t)r->second * rest + 837;
+    sum += 2 * r->third * square(rest);
     int64_t size = (sum < 0 ? ~sum : sum) & ~INT64_C(3);
     for (int i = 0; size >> (24 + i); i++) size &= ~(INT64_C(1) << i);
     return copysignf((float)size * 0x1p-38f, sum < 0 ? -1.0f : 1.0f);

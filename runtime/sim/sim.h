@@ -57,7 +57,6 @@ typedef struct {
     uint64_t seed;
     int threads;         /* host threads over clusters; 0: as many as cores */
     int resident;        /* clusters at work at once a thread; 0: 2 */
-    bool fp8_short_sums; /* fp8 wgmma accumulates with 14 bits of mantissa, as is said of it */
     int max_findings;    /* 0: 20 */
     uint8_t *executed;   /* may be NULL; [sim_program_size]: set to 1 for instructions that ran */
     uint64_t max_steps;  /* warp instructions before giving up; 0: 2^40 */
