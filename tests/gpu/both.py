@@ -61,7 +61,8 @@ def compare(problem, seed, folder):
     finite = np.isfinite(lse1)
     if (finite != np.isfinite(lse2)).any():
         return "LSE is finite on one only", far, equal
-    lse_far = (np.abs(lse1 - lse2) - 1e-6 - 1e-6 * np.abs(lse1))[finite]
+    lse1, lse2 = lse1[finite], lse2[finite]
+    lse_far = np.abs(lse1 - lse2) - 1e-6 - 1e-6 * np.abs(lse1)
     if lse_far.size and lse_far.max() > 0:
         return f"LSE is {lse_far.max() + 1e-6:.2e} apart", far, equal
     if far > 2 or equal < 0.99:
