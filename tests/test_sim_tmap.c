@@ -90,7 +90,6 @@ TEST(bytes_of_a_box) {
     arguments a = good;
     encode(&a, &map);
     CHECK_INT(tmap_box_bytes(&map), 64 * 32 * 2);
-    CHECK_INT(tmap_shared_align(&map), 128);
     a.steps[1] = 3; /* 11 of 32 rows */
     encode(&a, &map);
     CHECK_INT(tmap_box_bytes(&map), 64 * 11 * 2);

@@ -1,5 +1,5 @@
-/* async.c - asynchronous copies: tensor maps, bulk, cp.async, st.async; their groups and
-   completion. SPDX-License-Identifier: BSD-3-Clause
+/* async.c - asynchronous copies: tensor maps, bulk, cp.async, st.async; and their completion.
+   SPDX-License-Identifier: BSD-3-Clause
 
    A copy is checked when it is issued, against what its issuer knows, and done later: a load in one
    step, a store in two, so that having read its source and having written differ. */
@@ -227,7 +227,7 @@ step op_copy_in(warp *w, const sim_insn *i, uint32_t mask) {
             i->flags & SIM_FLAG_MULTICAST ? slot_of(w, i->operand[barrier_at + 1])[l] & 0xffff : 0;
         block *target = shared_owner(w, i, &to), *same = shared_owner(w, i, &barrier);
         if (!target || !same || !read_copy(w, i, l, f, &o)) continue;
-        uint32_t align = tensor ? tmap_shared_align(o.map) : 16;
+        uint32_t align = tensor ? TMAP_ALIGN : 16;
         o.shared = to;
         if (!shared_at(w, i, target, to, room_of(&o), align)) continue;
         if (target != same) {
@@ -255,7 +255,7 @@ step op_copy_out(warp *w, const sim_insn *i, uint32_t mask) {
     FOR_LANES(l, mask) {
         async_op o = {.kind = reduces ? REDUCE : STORE, .shared = shared_operand(w, i, 1, l)};
         if (!shared_own(w, i, &o.shared) || !read_copy(w, i, l, f, &o)) continue;
-        uint32_t align = tensor ? tmap_shared_align(o.map) : 16;
+        uint32_t align = tensor ? TMAP_ALIGN : 16;
         if (!shared_at(w, i, w->block, o.shared, room_of(&o), align)) continue;
         copy_group *g = copies_open(w, COPIES_BULK, l, 1u << l);
         copy_check c = {.writes = true};

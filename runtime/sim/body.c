@@ -27,15 +27,11 @@ void front_emit(sim_front *f, const sim_insn *insn) {
     else *SIM_PUSH(f->insn, f->n_insns, f->room) = *insn;
 }
 
-static void fail_twice(sim_front *f, const lex_token *word) {
-    lex_fail(&f->lex, word->line, "'%.*s' is declared twice", lex_shown(word), word->at);
-}
-
 /* .reg .f32 %f<100>, x; */
 static void read_registers(sim_front *f) {
     lexer *l = &f->lex;
     lex_token type = lex_word(l, "a type");
-    char kind = type_kind(&type);
+    char kind = type_find(&type).kind;
     if (!kind && type.size)
         lex_fail(l, type.line, "'%.*s' is not a type of register", lex_shown(&type), type.at);
     do {
@@ -46,9 +42,8 @@ static void read_registers(sim_front *f) {
         if (many) lex_want(l, ">");
         int32_t first = front_registers(f, kind, count);
         sim_name *name =
-            names_add(&f->names, &word, many ? NAME_REGISTERS : NAME_REGISTER, (uint32_t)first);
+            front_declare(f, &word, many ? NAME_REGISTERS : NAME_REGISTER, (uint32_t)first);
         if (name) name->count = count;
-        else fail_twice(f, &word);
     } while (lex_take(l, ","));
     lex_want(l, ";");
 }
@@ -113,10 +108,6 @@ static void read_loc(sim_front *f) {
 }
 
 /* ---- labels ---- */
-
-static void read_label(sim_front *f, const lex_token *word) {
-    if (!names_add(&f->names, word, NAME_LABEL, f->n_insns)) fail_twice(f, word);
-}
 
 /* Jumps of this scope to its labels; the others ask the scope around it. They are the last ones. */
 static void close_scope(sim_front *f) {
@@ -195,13 +186,6 @@ static void skip_statement(sim_front *f) {
     lex_skip(&f->lex, ";");
 }
 
-/* .local and the like may be there as long as nothing uses them. */
-static void read_unused(sim_front *f) {
-    sim_declaration d = declaration_read(&f->lex);
-    if (d.word.size && !names_add(&f->names, &d.word, NAME_GLOBAL, 0)) fail_twice(f, &d.word);
-    skip_statement(f);
-}
-
 static void read_shared(sim_front *f) {
     shared_read(f, false);
 }
@@ -211,8 +195,8 @@ static const struct {
     void (*read)(sim_front *f);
 } directives[] = {
     {".reg", read_registers}, {".loc", read_loc},      {".pragma", skip_statement},
-    {".shared", read_shared}, {".local", read_unused}, {".const", read_unused},
-    {".global", read_unused},
+    {".shared", read_shared}, {".local", unused_read}, {".const", unused_read},
+    {".global", unused_read},
 };
 
 static void read_directive(sim_front *f, const lex_token *word) {
@@ -231,7 +215,7 @@ static void read_statement(sim_front *f) {
     read_guard(f, &insn);
     lex_token word = lex_word(l, "an instruction");
     if (!word.size) return;
-    if (insn.guard == SIM_NONE && lex_take(l, ":")) read_label(f, &word);
+    if (insn.guard == SIM_NONE && lex_take(l, ":")) front_declare(f, &word, NAME_LABEL, f->n_insns);
     else if (*word.at == '.') read_directive(f, &word);
     else read_instruction(f, &insn, &word);
 }
@@ -239,7 +223,7 @@ static void read_statement(sim_front *f) {
 void body_read(sim_front *f) {
     lexer *l = &f->lex;
     uint32_t outermost = f->names.scope;
-    names_enter(&f->names);
+    f->names.scope++;
     while (f->names.scope > outermost && !l->status) {
         if (lex_take(l, "}")) close_scope(f);
         else if (lex_take(l, ";")) continue;
@@ -248,7 +232,7 @@ void body_read(sim_front *f) {
             lex_fail(l, l->token.line, "more than %d braces inside each other", MOST_SCOPES);
         else {
             lex_next(l);
-            names_enter(&f->names);
+            f->names.scope++;
         }
     }
     if (!l->status && f->n_jumps)

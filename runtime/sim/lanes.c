@@ -11,6 +11,16 @@ static step members(warp *w, const sim_insn *i, int k, uint32_t mask) {
     return warp_gather(w, i, need, mask);
 }
 
+static void put(warp *w, const sim_insn *i, int k, uint32_t mask, const uint32_t *value) {
+    uint32_t *d = slot_of(w, i->operand[k]); /* of `_`: a sink */
+    FOR_LANES(l, mask) d[l] = value[l];
+}
+
+static void put_same(warp *w, const sim_insn *i, int k, uint32_t mask, uint32_t value) {
+    uint32_t *d = slot_of(w, i->operand[k]);
+    FOR_LANES(l, mask) d[l] = value;
+}
+
 static uint32_t source_lane(const sim_insn *i, uint32_t l, uint32_t b, uint32_t c, bool *inside) {
     uint32_t fixed = c >> 8 & 31, clamp = c & 31, top = (l & fixed) | (clamp & ~fixed), from;
     switch (i->op) {
@@ -45,10 +55,8 @@ step op_shuffle(warp *w, const sim_insn *i, uint32_t mask) {
         value[l] = a[from];
         ok[l] = inside ? ~0u : 0;
     }
-    uint32_t *d = slot_of(w, i->operand[0]), *p = slot_of(w, i->operand[1]);
-    FOR_LANES(l, mask) d[l] = value[l];
-    if (has(i, 1))
-        FOR_LANES(l, mask) p[l] = ok[l];
+    put(w, i, 0, mask, value);
+    put(w, i, 1, mask, ok);
     return NEXT;
 }
 
@@ -63,8 +71,7 @@ step op_vote(warp *w, const sim_insn *i, uint32_t mask) {
     case SIM_OP_VOTE_UNI: value = set == mask || !set ? ~0u : 0; break;
     default: value = set;
     }
-    uint32_t *d = slot_of(w, i->operand[0]);
-    FOR_LANES(l, mask) d[l] = value;
+    put_same(w, i, 0, mask, value);
     return NEXT;
 }
 
@@ -78,8 +85,7 @@ step op_redux(warp *w, const sim_insn *i, uint32_t mask) {
         value = first ? a[l] : (uint32_t)reduce(&as32, value, a[l], 0);
         first = 0;
     }
-    uint32_t *d = slot_of(w, i->operand[0]);
-    FOR_LANES(l, mask) d[l] = value;
+    put_same(w, i, 0, mask, value);
     return NEXT;
 }
 
@@ -98,18 +104,14 @@ step op_match(warp *w, const sim_insn *i, uint32_t mask) {
             if (mask >> k & 1 && value[k] == value[l]) out[l] |= 1u << k;
         if (all && out[l] != mask) out[l] = 0;
     }
-    uint32_t *d = slot_of(w, i->operand[0]);
-    FOR_LANES(l, mask) d[l] = out[l];
-    if (all && has(i, 1)) {
-        uint32_t *p = slot_of(w, i->operand[1]);
-        FOR_LANES(l, mask) p[l] = out[l] ? ~0u : 0;
-    }
+    put(w, i, 0, mask, out);
+    FOR_LANES(l, mask) out[l] = out[l] ? ~0u : 0;
+    if (all) put(w, i, 1, mask, out);
     return NEXT;
 }
 
 step op_active_mask(warp *w, const sim_insn *i, uint32_t mask) {
-    uint32_t *d = slot_of(w, i->operand[0]);
-    FOR_LANES(l, mask) d[l] = mask;
+    put_same(w, i, 0, mask, mask);
     return NEXT;
 }
 
@@ -117,10 +119,9 @@ step op_active_mask(warp *w, const sim_insn *i, uint32_t mask) {
 step op_elect(warp *w, const sim_insn *i, uint32_t mask) {
     if (members(w, i, 2, mask) == STAY) return STAY;
     uint32_t leader = (uint32_t)__builtin_ctz(mask);
-    uint32_t *d = slot_of(w, i->operand[0]), *p = slot_of(w, i->operand[1]);
-    if (has(i, 0))
-        FOR_LANES(l, mask) d[l] = leader;
-    FOR_LANES(l, mask) p[l] = l == leader ? ~0u : 0;
+    put_same(w, i, 0, mask, leader);
+    put_same(w, i, 1, mask, 0);
+    put_same(w, i, 1, 1u << leader, ~0u);
     return NEXT;
 }
 

@@ -20,10 +20,6 @@ void names_close(sim_names *t) {
     free(t->bucket);
 }
 
-void names_enter(sim_names *t) {
-    t->scope++;
-}
-
 /* The names of a scope are the last ones, and each is the head of its chain by then. */
 void names_leave(sim_names *t) {
     while (t->n && t->name[t->n - 1].scope == t->scope) {

@@ -45,8 +45,7 @@ static void read_params(sim_front *f) {
         lex_want(l, ".param");
         sim_declaration d = declaration_read(l);
         at = (at + d.align - 1) & ~(d.align - 1);
-        if (!l->status && !names_add(&f->names, &d.word, NAME_PARAM, at))
-            lex_fail(l, d.word.line, "'%.*s' is declared twice", lex_shown(&d.word), d.word.at);
+        if (!l->status) front_declare(f, &d.word, NAME_PARAM, at);
         if (at > MOST_PARAMS || d.size > MOST_PARAMS - at)
             lex_fail(l, d.word.line, "the parameters take more than %d bytes", MOST_PARAMS);
         *SIM_PUSH(offset, n, room) = at;
@@ -205,7 +204,7 @@ static void read_entry(sim_front *f, sim_module *m) {
     f->program.name = sim_take_text(f->arena, name.at, name.size);
     if (name.size && !names_add(&f->names, &name, NAME_GLOBAL, 0))
         lex_fail(l, name.line, "entry '%.*s' is declared twice", lex_shown(&name), name.at);
-    names_enter(&f->names);
+    f->names.scope++;
     if (lex_take(l, "(")) read_params(f);
     while (l->token.kind == LEX_WORD) {
         lex_token word = lex_word(l, "a directive");
@@ -237,19 +236,12 @@ static void skip_words(lexer *l) {
         lex_next(l);
 }
 
-static void read_global(sim_front *f) {
-    sim_declaration d = declaration_read(&f->lex);
-    if (d.word.size && !names_add(&f->names, &d.word, NAME_GLOBAL, 0))
-        lex_fail(&f->lex, d.word.line, "'%.*s' is declared twice", lex_shown(&d.word), d.word.at);
-    lex_skip(&f->lex, ";");
-}
-
 static void read_top(sim_front *f, sim_module *m, const lex_token *word, bool external) {
     lexer *l = &f->lex;
     if (lex_same(word, ".entry")) read_entry(f, m);
     else if (lex_same(word, ".func")) skip_function(l);
     else if (lex_same(word, ".shared")) shared_read(f, external);
-    else if (lex_same(word, ".global") || lex_same(word, ".const")) read_global(f);
+    else if (lex_same(word, ".global") || lex_same(word, ".const")) unused_read(f);
     else if (lex_same(word, ".pragma") || lex_same(word, ".alias")) lex_skip(l, ";");
     else if (lex_same(word, ".address_size")) {
         if (lex_count(l, 64, ".address_size") != 64)

@@ -53,8 +53,7 @@ typedef struct {
 } sim_names;
 void names_open(sim_names *t);
 void names_close(sim_names *t);
-void names_enter(sim_names *t);
-void names_leave(sim_names *t);
+void names_leave(sim_names *t); /* the innermost scope */
 /* NULL when that name (and kind of name: prefix or whole) is there in this scope already. */
 sim_name *names_add(sim_names *t, const lex_token *word, name_kind kind, uint32_t value);
 const sim_name *names_find(const sim_names *t, const char *text, size_t size, bool prefix);
@@ -139,9 +138,17 @@ typedef struct {
 } sim_declaration;
 sim_declaration declaration_read(lexer *l);
 void shared_read(sim_front *f, bool dynamic);
-/* Kind of a register of that type, 0 for none; bytes of a type, 0 for none. */
-char type_kind(const lex_token *type);
-uint32_t type_bytes(const lex_token *type);
+/* .local and the like may be there as long as nothing uses them. */
+void unused_read(sim_front *f);
+/* A new name of this scope; NULL and a fault: it is there. */
+sim_name *front_declare(sim_front *f, const lex_token *word, name_kind kind, uint32_t value);
+/* Bytes of a type in memory, kind of a register of it; 0 for none. */
+typedef struct {
+    const char *name;
+    uint8_t bytes;
+    char kind;
+} sim_register_type;
+sim_register_type type_find(const lex_token *word);
 
 /* Virtual registers become slots (live.c). */
 void live_allocate(sim_front *f);

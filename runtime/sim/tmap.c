@@ -133,11 +133,6 @@ uint32_t tmap_room(const tmap *map) {
     return bytes_of(map, pitch(map));
 }
 
-uint32_t tmap_shared_align(const tmap *map) {
-    (void)map;
-    return 128;
-}
-
 uint32_t tmap_swizzle(int mode, uint32_t address) {
     return address ^ (address >> 3 & ((1u << mode) - 1) << 4);
 }

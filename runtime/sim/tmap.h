@@ -30,9 +30,9 @@ uint32_t tmap_box_bytes(const tmap *map);
 /* Bytes of shared memory in which they lie: rows of a swizzled box stand as far apart as the
    swizzle's span is wide, what is between them is left alone. */
 uint32_t tmap_room(const tmap *map);
-/* Alignment that the shared address must have (128; 1024, 512, 256 B pattern of the swizzles is the
-   program's affair and only changes which bytes go where). */
-uint32_t tmap_shared_align(const tmap *map);
+/* Alignment that the shared address must have; the patterns of the swizzles, up to 1024 bytes, are
+   the program's affair. */
+#define TMAP_ALIGN 128
 /* What a load writes outside the tensor: zeros, or for every floating-point type 0x7ff7, a NaN of
    16 bits that makes a NaN of the larger ones. */
 void tmap_fill(const tmap *map, void *to, uint32_t bytes);

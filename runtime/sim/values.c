@@ -124,31 +124,17 @@ int32_t front_literal(sim_front *f, char *kind) {
 
 /* ---- declarations ---- */
 
-static const struct {
-    const char *name;
-    uint8_t bytes;
-    char kind;
-} types[] = {
+static const sim_register_type types[] = {
     {".b8", 1, 0},    {".u8", 1, 0},    {".s8", 1, 0},      {".b16", 2, 'h'},    {".u16", 2, 'h'},
     {".s16", 2, 'h'}, {".f16", 2, 'h'}, {".bf16", 2, 'h'},  {".b32", 4, 'i'},    {".u32", 4, 'i'},
     {".s32", 4, 'i'}, {".f32", 4, 'i'}, {".f16x2", 4, 'i'}, {".bf16x2", 4, 'i'}, {".b64", 8, 'l'},
     {".u64", 8, 'l'}, {".s64", 8, 'l'}, {".f64", 8, 'l'},   {".pred", 0, 'p'},
 };
 
-static int find_type(const lex_token *word) {
-    for (int i = 0; i < (int)(sizeof types / sizeof *types); i++)
-        if (lex_same(word, types[i].name)) return i;
-    return -1;
-}
-
-char type_kind(const lex_token *word) {
-    int i = find_type(word);
-    return i < 0 ? 0 : types[i].kind;
-}
-
-uint32_t type_bytes(const lex_token *word) {
-    int i = find_type(word);
-    return i < 0 ? 0 : types[i].bytes;
+sim_register_type type_find(const lex_token *word) {
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (lex_same(word, types[i].name)) return types[i];
+    return (sim_register_type){NULL, 0, 0};
 }
 
 /* `[4][8]`, or `[]` for what is as large as the launch says. */
@@ -182,8 +168,8 @@ sim_declaration declaration_read(lexer *l) {
             pointer = true;
         } else if (lex_same(&word, ".v2") || lex_same(&word, ".v4")) {
             vector = (uint32_t)(word.at[2] - '0');
-        } else if (type_bytes(&word)) {
-            d.bytes = type_bytes(&word);
+        } else if (type_find(&word).bytes) {
+            d.bytes = type_find(&word).bytes;
         } else if (!pointer) {
             lex_fail(l, word.line, "'%.*s' is not a type of memory", lex_shown(&word), word.at);
         }
@@ -197,6 +183,19 @@ sim_declaration declaration_read(lexer *l) {
     return d;
 }
 
+sim_name *front_declare(sim_front *f, const lex_token *word, name_kind kind, uint32_t value) {
+    sim_name *name = names_add(&f->names, word, kind, value);
+    if (!name)
+        lex_fail(&f->lex, word->line, "'%.*s' is declared twice", lex_shown(word), word->at);
+    return name;
+}
+
+void unused_read(sim_front *f) {
+    sim_declaration d = declaration_read(&f->lex);
+    if (d.word.size) front_declare(f, &d.word, NAME_GLOBAL, 0);
+    lex_skip(&f->lex, ";");
+}
+
 void shared_read(sim_front *f, bool external) {
     lexer *l = &f->lex;
     sim_declaration d = declaration_read(l);
@@ -208,10 +207,7 @@ void shared_read(sim_front *f, bool external) {
                  lex_shown(&d.word), d.word.at);
         return;
     }
-    if (!names_add(&f->names, &d.word, NAME_SHARED, f->n_variables)) {
-        lex_fail(l, d.word.line, "'%.*s' is declared twice", lex_shown(&d.word), d.word.at);
-        return;
-    }
+    if (!front_declare(f, &d.word, NAME_SHARED, f->n_variables)) return;
     sim_variable *v = SIM_PUSH(f->variable, f->n_variables, f->variable_room);
     *v = (sim_variable){d.size, d.align, 0, 0, dynamic};
 }

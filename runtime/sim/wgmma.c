@@ -29,11 +29,10 @@ void wgmma_check_registers(warp *w, const sim_insn *i, uint32_t mask) {
 }
 
 static void claim(warp *w, const sim_insn *i, bool add) { /* for the product just issued */
-    int n_d = i->n_list - (i->mma.a_registers ? 4 : 0);
     for (int k = 0; k < i->n_list; k++) {
         int32_t slot = i->list[k];
         if (slot < 0) continue;
-        bool d = k < n_d;
+        bool d = k < i->list_results;
         if (w->seen[slot] == w->fences)
             report(w, i, 0, "wgmma.fence", "%s has been read or written since the last wgmma.fence",
                    d ? "an accumulator" : "a register of A");
