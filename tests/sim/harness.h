@@ -33,6 +33,7 @@ typedef struct {
     CUdeviceptr device[TENSORS], device_lse;
     size_t bytes[TENSORS], lse_bytes;
     uint8_t *executed; /* an instruction each; NULL: not asked for */
+    int sms;           /* that a launch may use */
     int findings;      /* of the last launch */
     char first[1024]; /* the first of them */
 } harness;
@@ -43,7 +44,7 @@ __attribute__((unused)) static void need(wl_status status, const char *what) {
     exit(1);
 }
 
-/* A context on the simulator's device, which has `sms` SMs. */
+/* A context on the simulator's device. */
 __attribute__((unused)) static void open_harness(harness *h) {
     CUcontext context;
     const wl_options options = {.size = sizeof options, .device = "sim"};
@@ -60,7 +61,7 @@ __attribute__((unused)) static void close_harness(harness *h) {
     h->ctx = NULL;
 }
 
-__attribute__((unused)) static void set_schedule(const harness *h, sim_order order, uint64_t seed,
+__attribute__((unused)) static void set_schedule(harness *h, sim_order order, uint64_t seed,
                                                  int sms) {
     sim_device_settings settings;
     h->driver->sim_device_get(&settings);
@@ -69,7 +70,7 @@ __attribute__((unused)) static void set_schedule(const harness *h, sim_order ord
     settings.options.threads = 1;
     settings.options.executed = h->executed;
     h->driver->sim_device_set(&settings);
-    h->ctx->device.sms = sms;
+    h->sms = sms;
 }
 
 __attribute__((unused)) static void read_subject(const harness *h, const char *name, subject *out) {
@@ -160,7 +161,8 @@ __attribute__((unused)) static wl_status run_forward(harness *h, const subject *
                             .o = tensor_of(h, k, s, O, bhsd),
                             .lse = (float *)(uintptr_t)h->device_lse,
                             .mask = k->causal ? WL_MASK_CAUSAL : WL_MASK_NONE,
-                            .kernel = k->name};
+                            .kernel = k->name,
+                            .sms = h->sms};
     d->cuMemsetD8_v2(h->device[O], 0xff, h->bytes[O]);
     d->cuMemsetD8_v2(h->device_lse, 0xff, h->lse_bytes);
     wl_status status = wl_forward(h->ctx, &args);

@@ -29,7 +29,7 @@ static void judge(const char *what, double value, double most, const char *unit)
     missed += !fine;
 }
 
-static void configure(const harness *h, int threads, int resident) {
+static void configure(harness *h, int threads, int resident) {
     sim_device_settings settings;
     set_schedule(h, SIM_EAGER, 1, 132);
     h->driver->sim_device_get(&settings);
