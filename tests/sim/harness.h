@@ -22,7 +22,7 @@ typedef struct {
     const char *name;
     wl_dtype dtype;
     bool causal;
-    int dim, dim_v, threads;
+    int dim, dim_v;
 } subject;
 
 typedef struct {
@@ -77,7 +77,7 @@ __attribute__((unused)) static void read_subject(const harness *h, const char *n
     wl_launch *record = wl_alloc(sizeof *record);
     const wl_request request = {.name = name, .ptx = true};
     need(wl_kernel_choose(wl_context_tools(h->ctx), &request, record, NULL), name);
-    *out = (subject){.name = name, .threads = record->kernel[0].threads};
+    *out = (subject){.name = name};
     for (int i = 0; i < record->n_axes; i++) {
         const char *word = record->axis[i].word, *value = record->axis[i].value;
         if (!strcmp(word, "head_dim")) out->dim = atoi(value);
