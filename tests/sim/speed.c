@@ -134,8 +134,8 @@ int main(int argc, char **argv) {
     can = fmax(can, time_spinning(1) / time_spinning(2));
     printf("  two threads: done %.2f times as fast as one (empty loops: %.2f); CPU time %.2f times\n",
            one / two, can, both / second);
-    judge("two threads to one, by CPU time or the clock", fmin(both / second / 2, two / one),
-          1 / 1.7, "x");
+    double ratio = fmin(both / second / 2, two / one);
+    judge("two threads to one, by CPU time or the clock", ratio, 1 / 1.7, "x");
     make_tensors(&h, &k, &large, 1);
     double few = peak_megabytes(&h, &k, 2), many = peak_megabytes(&h, &k, 18);
     judge("memory of a resident block", (many - few) / 16, 4, "MB");
