@@ -132,7 +132,7 @@ int main(int argc, char **argv) {
     double both = time_forward(&h, &k, &large, CLOCK_PROCESS_CPUTIME_ID, 3);
     double two = time_forward(&h, &k, &large, CLOCK_MONOTONIC, 3);
     can = fmax(can, time_spinning(1) / time_spinning(2));
-    printf("  two threads: done %.2f times as fast as one (empty loops: %.2f); CPU time %.2f times\n",
+    printf("  two threads: %.2f times as fast as one (empty loops: %.2f), CPU time %.2f times\n",
            one / two, can, both / second);
     double ratio = fmin(both / second / 2, two / one);
     judge("two threads to one, by CPU time or the clock", ratio, 1 / 1.7, "x");
