@@ -112,10 +112,12 @@ static sim_order order_of(const char *text) {
 
 static void read_settings(sim_device_settings *out) {
     uint64_t sms = number("WARPLOOM_SIM_SMS", 132);
+    const char *sums = getenv("WARPLOOM_SIM_SUMS");
     *out = (sim_device_settings){.sms = sms && sms <= 1024 ? (int)sms : 132};
     out->options = (sim_options){.check = number("WARPLOOM_SIM_CHECK", 1) != 0,
                                  .order = order_of(getenv("WARPLOOM_SIM_ORDER")),
                                  .seed = number("WARPLOOM_SIM_SEED", 0),
+                                 .hardware_sums = sums && !strcmp(sums, "hardware"),
                                  .threads = (int)(number("WARPLOOM_SIM_THREADS", 0) & 0x3ff)};
 }
 

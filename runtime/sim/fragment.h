@@ -39,26 +39,29 @@ __attribute__((always_inline)) static inline void fragment_numbers(int type, con
     memcpy(to, &w, sizeof w);
 }
 
-/* D += A B for one warp: a[k][half][lane], b[k][column in its order], d: n / 2 slots. The exponents
-   lie as the numbers. fraction: how many bits of a term are kept after the largest term's first;
-   odd: a sum that is not exact ends in 1, so that it can be rounded again. */
+/* D += A B for one warp: a[k][half][lane], b[k][column in its order], d: n / 2 slots. For sums as
+   the hardware's: exponents, which lie as the numbers; how many bits of a term are kept after the
+   largest term's first; odd: a sum that is not exact ends in 1, so that it can be rounded again. */
 typedef struct {
     uint32_t n, k;
+    const float *a, *b;
+    float *const *d;
+    const int16_t *a_exponent, *b_exponent;
     int fraction;
     bool odd;
-    const float *a, *b;
-    const int16_t *a_exponent, *b_exponent;
-    float *const *d;
 } fragment_product;
 /* The fastest first; the last is always usable. */
 typedef struct {
     bool (*usable)(void);
     void (*multiply)(const fragment_product *p);
-    void (*exponents)(int lowest, const float *from, uint32_t count, int16_t *to);
 } fragment_loop;
-extern const fragment_loop fragment_loops[];
-extern const int fragment_n_loops;
-const fragment_loop *fragment_best(void);
+#if defined(__x86_64__)
+#define FRAGMENT_LOOPS 3
+#else
+#define FRAGMENT_LOOPS 1
+#endif
+extern const fragment_loop fragment_fp32[FRAGMENT_LOOPS], fragment_hardware[FRAGMENT_LOOPS];
+const fragment_loop *fragment_best(const fragment_loop *loops);
 
 /* Exponents of `count` numbers (a multiple of 16) of a type: a subnormal has the type's lowest; the
    sum of two tells whether a factor is zero, or infinite or no number. */

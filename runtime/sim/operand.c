@@ -143,7 +143,6 @@ void tensor_decode_b(uint64_t descriptor, const sim_mma *mma, tensor_shared shar
     for (uint32_t group = 0; group < o.rows / 8; group++)
         (o.mn_major ? decode_mn_major : decode_k_major)(&o, mma->b_type, group, even_odd, shared,
                                                         user, b + group * 8, o.rows);
-    fragment_exponents(mma->b_type, b, o.rows * o.k, fragment_b_exponents(b));
 }
 
 void tensor_decode_a(uint64_t descriptor, const sim_mma *mma, int quarter, tensor_shared shared,

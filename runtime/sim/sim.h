@@ -55,6 +55,7 @@ typedef struct {
     bool check;          /* find faults; off: only run */
     sim_order order;
     uint64_t seed;
+    bool hardware_sums;  /* of wgmma: an H200's, bit by bit; else in fp32, which is faster */
     int threads;         /* host threads over clusters; 0: as many as cores */
     int resident;        /* clusters at work at once a thread; 0: 2 */
     int max_findings;    /* 0: 20 */

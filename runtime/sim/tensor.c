@@ -57,7 +57,7 @@ static bool is_fp8(int type) {
 }
 
 void tensor_wgmma(const sim_mma *mma, uint32_t *const *d, const uint32_t *const *a_slots,
-                  const float *a, const float *b, bool add) {
+                  const float *a, const float *b, bool add, bool hardware) {
     _Alignas(64) float spread[TENSOR_A_FLOATS], wide[128][SIM_LANES];
     _Alignas(64) int16_t exponents[TENSOR_A_FLOATS];
     float *slots[128];
@@ -68,15 +68,19 @@ void tensor_wgmma(const sim_mma *mma, uint32_t *const *d, const uint32_t *const 
     for (uint32_t i = 0; !add && i < n; i++) memset(slots[i], 0, sizeof wide[i]);
     if (a_slots) decode_registers(mma, a_slots, spread);
     if (a_slots) a = spread;
-    fragment_exponents(mma->a_type, a, n_a, exponents);
+    if (hardware) fragment_exponents(mma->a_type, a, n_a, exponents);
     if (mma->scale_a * mma->scale_b < 0) {
         for (uint32_t i = 0; i < n_a; i++) spread[i] = -a[i];
         a = spread;
     }
-    fragment_product p = {mma->n, mma->k, is_fp8(mma->a_type) ? 13 : 25, half, a, b,
-                          exponents, fragment_b_exponents(b), slots};
-    fragment_best()->multiply(&p);
+    fragment_product p = {mma->n, mma->k, a, b, slots, exponents, fragment_b_exponents(b),
+                          is_fp8(mma->a_type) ? 13 : 25, half};
+    fragment_best(hardware ? fragment_hardware : fragment_fp32)->multiply(&p);
     if (half) narrow(wide, n, d);
+}
+
+void tensor_b_exponents(const sim_mma *mma, float *b) {
+    fragment_exponents(mma->b_type, b, (uint32_t)mma->n * mma->k, fragment_b_exponents(b));
 }
 
 /* fp8 has no instruction of its own under mma.sync: two products of f16, of the k with k % 4 < 2
@@ -96,8 +100,8 @@ static void mma_fp8(const sim_mma *mma, uint32_t *const *d, const uint32_t *cons
         }
         fragment_exponents(mma->a_type, half, n * 64, exponents[0]);
         fragment_exponents(mma->b_type, columns, n * 8, exponents[1]);
-        fragment_product p = {8, n, 25, false, half, columns, exponents[0], exponents[1], slots};
-        fragment_best()->multiply(&p);
+        fragment_product p = {8, n, half, columns, slots, exponents[0], exponents[1], 25, false};
+        fragment_best(fragment_hardware)->multiply(&p);
     }
     for (int i = 0; i < 4; i++)
         for (int l = 0; l < SIM_LANES; l++) {
@@ -128,13 +132,13 @@ void tensor_mma(const sim_mma *mma, uint32_t *const *d, const uint32_t *const *a
         mma_fp8(mma, d, a, numbers, c);
         return;
     }
-    fragment_exponents(mma->b_type, numbers, mma->k * 8u, fragment_b_exponents(numbers));
     sim_mma small = *mma;
     small.n = 8;
+    tensor_b_exponents(&small, numbers);
     small.scale_a = small.scale_b = 1;
     uint32_t *slots[4] = {sums[0], sums[1], sums[2], sums[3]}; /* d may be a or b, too */
     for (uint32_t i = 0; i < words; i++) memcpy(sums[i], c[i], sizeof sums[i]);
-    tensor_wgmma(&small, slots, a, NULL, numbers, true);
+    tensor_wgmma(&small, slots, a, NULL, numbers, true, true);
     for (uint32_t i = 0; i < words; i++) memcpy(d[i], sums[i], sizeof sums[i]);
 }
 

@@ -56,11 +56,14 @@ void tensor_decode_a(uint64_t descriptor, const sim_mma *mma, int quarter, tenso
                      void *user, float *a);
 /* wgmma for one of the four warps. d: mma->n / 2 slots of 32 lanes (f32) or n / 4 (f16 pairs), in
    the accumulator's register layout; A in 4 slots a_slots, or NULL: in a. `add`: D += A B, else
-   D = A B. The sums are an H200's, bit by bit: multiply.c. */
+   D = A B. Products exact, sums in fp32 with one rounding for each k, ascending; hardware: those of
+   an H200, bit by bit (sums.c), for which B's exponents must be known. */
 void tensor_wgmma(const sim_mma *mma, uint32_t *const *d, const uint32_t *const *a_slots,
-                  const float *a, const float *b, bool add);
+                  const float *a, const float *b, bool add, bool hardware);
+void tensor_b_exponents(const sim_mma *mma, float *b);
 
-/* mma.sync m16n8k8, k16 (16-bit types) and k16, k32 (8-bit types), one warp; d may be c. */
+/* mma.sync m16n8k8, k16 (16-bit types) and k16, k32 (8-bit types), one warp; d may be c. As the
+   hardware sums. */
 void tensor_mma(const sim_mma *mma, uint32_t *const *d, const uint32_t *const *a,
                 const uint32_t *const *b, const uint32_t *const *c);
 

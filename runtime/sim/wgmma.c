@@ -183,7 +183,9 @@ static void multiply(machine *m, warpgroup *g, const product *p) {
         m->b = aligned_alloc(64, TENSOR_B_FLOATS * sizeof(float));
         m->a = aligned_alloc(64, TENSOR_A_FLOATS * sizeof(float));
     }
+    bool hardware = m->run->options.hardware_sums;
     tensor_decode_b(p->b, mma, shared_bytes, b, m->b);
+    if (hardware) tensor_b_exponents(mma, m->b);
     for (int k = 0; k < 4; k++) {
         warp *w = g->warp[k];
         uint32_t *d[128];
@@ -191,7 +193,7 @@ static void multiply(machine *m, warpgroup *g, const product *p) {
         for (int s = 0; s < n_d; s++) d[s] = slot_of(w, p->insn->list[s]);
         for (int s = 0; s < 4 && mma->a_registers; s++) a[s] = slot_of(w, p->insn->list[n_d + s]);
         if (!mma->a_registers) tensor_decode_a(p->a, mma, k, shared_bytes, b, m->a);
-        tensor_wgmma(mma, d, mma->a_registers ? a : NULL, m->a, m->b, p->add);
+        tensor_wgmma(mma, d, mma->a_registers ? a : NULL, m->a, m->b, p->add, hardware);
     }
 }
 

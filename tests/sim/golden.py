@@ -25,6 +25,8 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"))
 SIMULATOR = os.path.join(BUILD, "sim", "libcuda.so.1")
 
+os.environ["WARPLOOM_SIM_SUMS"] = "hardware"
+
 # ---- NVRTC and the driver ----
 
 
