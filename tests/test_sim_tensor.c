@@ -75,10 +75,7 @@ static void put(const layout *o, int type, const float (*matrix)[32], uint32_t r
         }
 }
 
-static const void *shared(void *user, uint32_t address) {
-    CHECK(address % 16 == 0 && address < sizeof memory);
-    return (unsigned char *)user + address;
-}
+static const tensor_memory shared = {memory, 0, sizeof memory};
 
 /* ---- wgmma ---- */
 
@@ -126,7 +123,7 @@ static void check_wgmma(const sim_mma *m, const layout *la, const layout *lb, bo
     fill(m);
     put(la, m->a_type, a, 64, m->k);
     put(lb, m->b_type, b, m->n, m->k);
-    tensor_decode_b(descriptor(lb), m, shared, memory, db);
+    tensor_decode_b(descriptor(lb), m, &shared, db);
     tensor_b_exponents(m, db);
     int bad = 0;
     for (int quarter = 0; quarter < 4; quarter++) {
@@ -135,7 +132,7 @@ static void check_wgmma(const sim_mma *m, const layout *la, const layout *lb, bo
                 if (half) *accumulator16(r, c) = num_to_f16(want[16 * quarter + r][c]);
                 else *accumulator(r, c) = want[16 * quarter + r][c];
         put_registers(m, quarter);
-        if (!m->a_registers) tensor_decode_a(descriptor(la), m, quarter, shared, memory, da);
+        if (!m->a_registers) tensor_decode_a(descriptor(la), m, quarter, &shared, da);
         tensor_wgmma(m, d, m->a_registers ? registers : NULL, da, db, add, quarter % 2);
         for (int r = 0; r < 16; r++)
             for (int c = 0; c < m->n; c++) {
@@ -200,9 +197,9 @@ TEST(wgmma_with_a_base_offset) {
     sim_mma m = {64, 32, 16, SIM_BF16, SIM_BF16, SIM_F32, false, false, false, 1, 1};
     fill(&m);
     put(&o, SIM_BF16, b, 32, 16);
-    tensor_decode_b(descriptor(&o), &m, shared, memory, x);
+    tensor_decode_b(descriptor(&o), &m, &shared, x);
     memmove(memory + moved.start, memory + o.start, 8192);
-    tensor_decode_b(descriptor(&moved) | 3ull << 49, &m, shared, memory, y);
+    tensor_decode_b(descriptor(&moved) | 3ull << 49, &m, &shared, y);
     CHECK(!memcmp(x, y, 32 * 16 * sizeof *x));
     CHECK_INT(tensor_decode(3ull << 49).base_offset, 3);
 }

@@ -100,15 +100,21 @@ static inline void store(int type, half8 raw, float *to) {
     fragment_numbers(type, &words, to);
 }
 
+__attribute__((always_inline)) static inline const void *bytes_at(const tensor_memory *m,
+                                                                  uint32_t address) {
+    static const uint8_t zeros[16];
+    return address >= m->start && address + 16 <= m->end ? m->bytes + address : zeros;
+}
+
 /* Rows 8 group … of a K-major operand, in the given order, to[k * pitch + place in the order]. */
 FRAGMENT_CLONES
 static void decode_k_major(const operand *o, int type, uint32_t group, const uint8_t *order,
-                           tensor_shared shared, void *user, float *to, uint32_t pitch) {
+                           const tensor_memory *shared, float *to, uint32_t pitch) {
     bool bytes = type == SIM_E4M3 || type == SIM_E5M2;
     for (uint32_t c = 0; c < 2; c++) {
         half8 raw[2][8];
         for (int i = 0; i < 8; i++) {
-            const void *chunk = shared(user, k_chunk(o, group * 8 + order[i], c));
+            const void *chunk = bytes_at(shared, k_chunk(o, group * 8 + order[i], c));
             if (bytes) {
                 byte8 b[2];
                 memcpy(b, chunk, sizeof b);
@@ -128,29 +134,29 @@ static void decode_k_major(const operand *o, int type, uint32_t group, const uin
 /* The same rows of an MN-major operand. */
 FRAGMENT_CLONES
 static void decode_mn_major(const operand *o, int type, uint32_t group, const uint8_t *order,
-                            tensor_shared shared, void *user, float *to, uint32_t pitch) {
+                            const tensor_memory *shared, float *to, uint32_t pitch) {
     for (uint32_t k = 0; k < o->k; k++, to += pitch) {
         half8 raw;
-        memcpy(&raw, shared(user, mn_chunk(o, group, k)), sizeof raw);
+        memcpy(&raw, bytes_at(shared, mn_chunk(o, group, k)), sizeof raw);
         half8 even_first = __builtin_shufflevector(raw, raw, 0, 2, 4, 6, 1, 3, 5, 7);
         store(type, order == even_odd ? even_first : raw, to);
     }
 }
 
-void tensor_decode_b(uint64_t descriptor, const sim_mma *mma, tensor_shared shared, void *user,
+void tensor_decode_b(uint64_t descriptor, const sim_mma *mma, const tensor_memory *shared,
                      float *b) {
     operand o = open_operand(tensor_decode(descriptor), mma, true);
     for (uint32_t group = 0; group < o.rows / 8; group++)
-        (o.mn_major ? decode_mn_major : decode_k_major)(&o, mma->b_type, group, even_odd, shared,
-                                                        user, b + group * 8, o.rows);
+        (o.mn_major ? decode_mn_major : decode_k_major)(&o, mma->b_type, group, even_odd,
+                                                        shared, b + group * 8, o.rows);
 }
 
-void tensor_decode_a(uint64_t descriptor, const sim_mma *mma, int quarter, tensor_shared shared,
-                     void *user, float *a) {
+void tensor_decode_a(uint64_t descriptor, const sim_mma *mma, int quarter,
+                     const tensor_memory *shared, float *a) {
     operand o = open_operand(tensor_decode(descriptor), mma, false);
     float rows[32 * 16];
     for (uint32_t half = 0, group = (uint32_t)quarter * 2; half < 2; half++)
         (o.mn_major ? decode_mn_major : decode_k_major)(&o, mma->a_type, group + half, natural,
-                                                        shared, user, rows + half * 8, 16);
+                                                        shared, rows + half * 8, 16);
     fragment_spread(rows, mma->k, a);
 }

@@ -45,15 +45,18 @@ uint32_t tensor_operand_runs(uint64_t descriptor, const sim_mma *mma, bool is_b,
 /* ---- products on register slots ---- */
 
 /* Decoded operands, 64-byte aligned, in an order of tensor.c's own: B once for the four warps, A of
-   one. `shared` gives the host address of 16 aligned bytes of the block's shared memory. */
+   one. Shared memory is there from `start` to `end`, zeros elsewhere. */
 #define TENSOR_B_FLOATS (32 * 256 * 3 / 2)
 #define TENSOR_A_FLOATS (32 * 64)
-typedef const void *(*tensor_shared)(void *user, uint32_t address);
-void tensor_decode_b(uint64_t descriptor, const sim_mma *mma, tensor_shared shared, void *user,
+typedef struct {
+    const uint8_t *bytes; /* of address 0 */
+    uint32_t start, end;
+} tensor_memory;
+void tensor_decode_b(uint64_t descriptor, const sim_mma *mma, const tensor_memory *shared,
                      float *b);
 /* quarter: which of the four warps, rows 16 quarter …. */
-void tensor_decode_a(uint64_t descriptor, const sim_mma *mma, int quarter, tensor_shared shared,
-                     void *user, float *a);
+void tensor_decode_a(uint64_t descriptor, const sim_mma *mma, int quarter,
+                     const tensor_memory *shared, float *a);
 /* wgmma for one of the four warps. d: mma->n / 2 slots of 32 lanes (f32) or n / 4 (f16 pairs), in
    the accumulator's register layout; A in 4 slots a_slots, or NULL: in a. `add`: D += A B, else
    D = A B. Products exact, sums in fp32 with one rounding for each k, ascending; hardware: those of

@@ -168,23 +168,17 @@ step op_wait_group(warp *w, const sim_insn *i, uint32_t mask) {
 
 /* ---- execution ---- */
 
-static const void *shared_bytes(void *user, uint32_t address) {
-    static const uint8_t zeros[16];
-    const block *b = user;
-    return address >= SIM_SHARED_START && address + 16 <= b->memory_end ? b->memory + address
-                                                                        : zeros;
-}
-
 static void multiply(machine *m, warpgroup *g, const product *p) {
     const sim_mma *mma = &p->insn->mma;
     block *b = g->warp[0]->block;
-    int n_d = p->insn->n_list - (mma->a_registers ? 4 : 0);
+    tensor_memory shared = {b->memory, SIM_SHARED_START, b->memory_end};
+    int n_d = p->insn->list_results;
     if (!m->b) {
         m->b = aligned_alloc(64, TENSOR_B_FLOATS * sizeof(float));
         m->a = aligned_alloc(64, TENSOR_A_FLOATS * sizeof(float));
     }
     bool hardware = m->run->options.hardware_sums;
-    tensor_decode_b(p->b, mma, shared_bytes, b, m->b);
+    tensor_decode_b(p->b, mma, &shared, m->b);
     if (hardware) tensor_b_exponents(mma, m->b);
     for (int k = 0; k < 4; k++) {
         warp *w = g->warp[k];
@@ -192,7 +186,7 @@ static void multiply(machine *m, warpgroup *g, const product *p) {
         const uint32_t *a[4];
         for (int s = 0; s < n_d; s++) d[s] = slot_of(w, p->insn->list[s]);
         for (int s = 0; s < 4 && mma->a_registers; s++) a[s] = slot_of(w, p->insn->list[n_d + s]);
-        if (!mma->a_registers) tensor_decode_a(p->a, mma, k, shared_bytes, b, m->a);
+        if (!mma->a_registers) tensor_decode_a(p->a, mma, k, &shared, m->a);
         tensor_wgmma(mma, d, mma->a_registers ? a : NULL, m->a, m->b, p->add, hardware);
     }
 }
