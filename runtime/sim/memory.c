@@ -234,20 +234,20 @@ step op_atomic(warp *w, const sim_insn *i, uint32_t mask) {
     uint32_t bytes = i->width == 8 ? 8 : 4;
     FOR_LANES(l, mask) {
         uint64_t address = address_of(w, i, returns ? 1 : 0, l);
-        old[l] = 0;
-        uint8_t *at = locate(&o, address, l, o.bytes);
-        if (!at) continue;
         bool global = space_of(w, i, address) == GLOBAL;
-        told_write(w, i, 1u << l, address, global, true);
+        old[l] = 0;
+        /* The history of the bytes and the bytes change as one: the order is the same in both. */
         if (global) global_lock(w->machine, address);
-        for (int k = 0; k < n; k++) {
+        uint8_t *at = locate(&o, address, l, o.bytes);
+        if (at) told_write(w, i, 1u << l, address, global, true);
+        for (int k = 0; at && k < n; k++) {
             uint64_t value = returns ? get_register(w, i->operand[2], bytes, l)
                                      : get_register(w, i->list[k], i->register_bytes, l);
             uint64_t other = pair ? get_register(w, i->operand[3], bytes, l) : 0;
             old[l] = update(i, at + k * i->width, value, other);
         }
+        if (at) told_read(w, i, 1u << l, address, global);
         if (global) global_unlock(w->machine, address);
-        told_read(w, i, 1u << l, address, global);
     }
     if (returns && has(i, 0))
         FOR_LANES(l, mask) put_register(w, i->operand[0], bytes, l, old[l]);
