@@ -4,7 +4,9 @@
 #define TO_16(name) asm("cvt." name ".f32 %0, %1;" : "=h"(h) : "f"(x)); *out++ = h;
 #define PAIR(name) asm("cvt." name ".f32 %0, %1, %2;" : "=r"(r) : "f"(x), "f"(y)); *out++ = r;
 #define BYTES(name) asm("cvt." name ".f32 %0, %1, %2;" : "=h"(h) : "f"(x), "f"(y)); *out++ = h;
-#define FROM_32(name) asm("cvt." name " %0, %1;" : "=f"(z) : "r"(bits)); *out++ = __float_as_uint(z);
+#define FROM_32(name)                                                                              \
+    asm("cvt." name " %0, %1;" : "=f"(z) : "r"(bits));                                             \
+    *out++ = __float_as_uint(z);
 
 extern "C" __global__ void kernel(const float *in, unsigned *out) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;

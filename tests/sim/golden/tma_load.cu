@@ -1,7 +1,7 @@
 // tma_load.cu - one box of a tensor to shared memory: swizzles, elements outside, element strides.
 // SPDX-License-Identifier: BSD-3-Clause
-// RANK: text, COORDS: the operands' text (golden.py). BOX: where the box goes; MOVED: bytes by which
-// the map's address is wrong.
+// RANK: text, COORDS: the operands' text (golden.py). BOX: where the box goes; MOVED: bytes by
+// which the map's address is wrong.
 #ifndef BOX
 #define BOX 1024
 #endif
@@ -30,8 +30,8 @@ extern "C" __global__ void __launch_bounds__(128)
                      : "memory");
         asm volatile("cp.async.bulk.tensor." RANK
                      "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, " COORDS
-                     "], [%2];" ::"r"(box), "l"(map.bytes + MOVED), "r"(bar), "r"(c0), "r"(c1), "r"(c2), "r"(c3),
-                     "r"(c4)
+                     "], [%2];" ::"r"(box), "l"(map.bytes + MOVED), "r"(bar), "r"(c0), "r"(c1),
+                     "r"(c2), "r"(c3), "r"(c4)
                      : "memory");
     }
     for (int i = 0; i < 2000 && !done; i++) // gives up: the bytes may be counted otherwise
