@@ -2,9 +2,10 @@
    SPDX-License-Identifier: BSD-3-Clause
 
    cases SCHEDULES EVERY NAME…: each kernel runs every EVERY-th shape (which ones moves from kernel
-   to kernel) and a full one, each under SCHEDULES schedules. The first is checked against float64 attention, the
-   others must give the same bits; none may have a finding. And every instruction of the kernel
-   that synchronises must have been executed by some case. Ends with `N passed, N failed`. */
+   to kernel) and a full one, each under SCHEDULES schedules. The first is checked against float64
+   attention, the others must give the same bits; none may have a finding. And every instruction of
+   the kernel that synchronises must have been executed by some case. Ends with `N passed, N
+   failed`. */
 #include "harness.h"
 
 #define WORK 4e6 /* multiply-adds of the reference */
