@@ -80,11 +80,13 @@ local function rules_by_level(spec, most)
     return at
 end
 
--- The first of the rules that c breaks and its number, or nil.
+-- The first of the rules that c breaks and its number, or nil. A rule of a launch axis is asked of
+-- a problem's candidates alone.
 local function broken(rules, c, p)
     for i = 1, #rules do
         local rule = rules[i].rule
-        if not rule.e.holds(c, p) then return rule, rules[i].number end
+        local asked = not rule.launch or rawget(c, rule.launch) ~= nil
+        if asked and not rule.e.holds(c, p) then return rule, rules[i].number end
     end
 end
 
@@ -101,7 +103,12 @@ local function search(spec, domains, visit, reject, most)
             return reject and reject(rule, level * 1000 + i, c, p)
         end
         local field = fields[level]
-        if field.role == "launch axis" then return from(level + 1) end
+        if field.role == "launch axis" then
+            c[field.name] = domains[level](c)[1]
+            local rule, i = broken(rules[level], c)
+            if not rule then return from(level + 1) end
+            return reject and reject(rule, level * 1000 + i, c)
+        end
         for _, value in ipairs(domains[level](c)) do
             give(c, field, value)
             local rule, i = broken(rules[level], c)
@@ -134,7 +141,7 @@ end
 local function listed_domains(spec)
     local domains = {}
     for level, field in ipairs(spec.fields) do
-        domains[level] = listed(field)
+        domains[level] = field.role == "launch axis" and just({}) or listed(field)
     end
     return domains
 end
@@ -170,7 +177,7 @@ local function check_plan_names(spec, x, p)
         if math.type(value) == "integer" then known[#known + 1] = name end
     end
     for _, field in ipairs(spec.fields) do
-        if field.role ~= "launch axis" then known[#known + 1] = field.name end
+        known[#known + 1] = field.name
         for _, part in ipairs(field.parts or {}) do known[#known + 1] = part end
     end
     for _, rule in ipairs(spec.rules) do

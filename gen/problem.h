@@ -18,6 +18,7 @@ typedef enum { WL_WORD_INT, WL_WORD_NAME, WL_WORD_FLOAT } wl_word_kind;
     X(dtype, NAME, "", 0, 0, 0, "bf16 or fp16")                                                   \
     X(mask, NAME, "", 0, 0, 0, "none, or causal (aligned bottom-right)")                          \
     X(layout, NAME, "", 0, 0, 0, "bshd or bhsd: the memory order of random and .npy tensors")     \
+    X(lse, NAME, "yes", 0, 0, 0, "yes or no: is LSE wanted; without it more kernels will do")     \
     X(batch, INT, "1", 1, 65536, 1, "sequences")                                                  \
     X(heads, INT, "1", 1, 65536, 1, "query heads")                                                \
     X(kv_heads, INT, "=heads", 1, 65536, 1, "key and value heads; heads is a multiple of it")     \

@@ -274,17 +274,16 @@ function X:expression(pair, thing, scope)
     return e
 end
 
--- Rules see axes, knobs, parts and the plan's numbers; those that the spec doesn't know are taken
--- for the plan's and looked up once there is a plan (candidate.lua).
+-- Rules see axes, knobs, parts and the plan's numbers; `launch` is a launch axis among them. Names
+-- that the spec doesn't know are taken for the plan's and looked up once there is a plan
+-- (candidate.lua).
 local function rule_scope(spec, rule)
     rule.level, rule.plan = 0, {}
     return {
-        find = function(name)
-            local field = spec.by[name]
-            return (not field or field.role ~= "launch axis") and field or spec.part_of[name]
-        end,
+        find = function(name) return spec.by[name] or spec.part_of[name] end,
         seen = function(node)
             local field = node.field and (node.field.of or node.field)
+            if field and field.role == "launch axis" then rule.launch = field.name end
             rule.level = math.max(rule.level, field and field.level or #spec.fields + 1)
             if not field then rule.plan[#rule.plan + 1] = node end
         end,

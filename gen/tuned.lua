@@ -111,7 +111,10 @@ local function legal(spec, e, values)
                 c[field.name], values[field.name])
         end
     end
-    if spec.by.dtype then c.dtype = values.dtype end
+    for _, field in ipairs(spec.fields) do
+        local own = field.role == "launch axis" or field.name == "dtype"
+        if own then c[field.name] = values[field.name] end
+    end
     why = candidate.illegal(spec, c)
     if why then return nil, why end
     for name, value in sorted(e.numbers) do
@@ -163,15 +166,15 @@ local function says(e, t, far, exact)
 end
 
 local function same(a, b)
-    for _, word in ipairs {"batch", "heads", "kv_heads", "seq_q", "seq_k", "dtype"} do
+    for _, word in ipairs {"batch", "heads", "kv_heads", "seq_q", "seq_k", "dtype", "lse"} do
         if a[word] ~= b[word] then return false end
     end
     return true
 end
 
 -- {c, numbers, by} of the nearest entry that the spec allows, or nil; of equally near ones the same
--- dtype's first, then the table's that was read last, then the table's first. A user's own spec is
--- served by the user's tables alone.
+-- dtype's first, then the same LSE's, then the table's that was read last, then the table's first.
+-- A user's own spec is served by the user's tables alone.
 function M.pick(tables, spec, values)
     local best, least
     for i = #tables, 1, -1 do
@@ -179,11 +182,12 @@ function M.pick(tables, spec, values)
         local serves = t.arch == spec.arch and (t.users or not spec.users)
         for _, e in ipairs(serves and t.entries or {}) do
             local far = comparable(spec, e, values) and distance(values, e.values)
-            local far_type = e.values.dtype ~= values.dtype and 1e-9 or 0
-            if far and far <= most and (not least or far + far_type < least) then
+            local other = (e.values.dtype ~= values.dtype and 2e-9 or 0) +
+                (e.values.lse ~= values.lse and 1e-9 or 0)
+            if far and far <= most and (not least or far + other < least) then
                 local c = legal(spec, e, values)
                 if c then
-                    least = far + far_type
+                    least = far + other
                     local exact = same(e.values, values)
                     best = {c = c, numbers = e.numbers, by = says(e, t, far, exact)}
                 end

@@ -3,7 +3,7 @@
 //   head_dim 128, head_dim_v 128, bf16, mask none
 //   192 query rows x 64 keys a tile, 7 slots for K and V,
 //   3 consumer warpgroups of 64 rows
-//   order fused, softmax optimistic, schedule dynamic
+//   order fused, softmax optimistic, schedule dynamic, row sums by add
 // Made by: warploom emit fwd_d128_bf16_none_m192n64_s7_w3_fused_opt_dyn_p32c160
 #include "params.h"
 #include "barrier.cuh"
@@ -23,6 +23,7 @@ constexpr int o_stages = 2;
 constexpr int s_regs = tile_n / 2, o_regs = head_dim_v / 2; // accumulators a thread holds
 constexpr int q_panel_bytes = 64 * 128, slot_panel_bytes = tile_n * 128;
 constexpr int slot_step = slot_panels * slot_panel_bytes / 16; // between descriptors of slots
+constexpr int v_step = slot_step;
 constexpr float sum_limit = 4294967296.0f; // P and its sums have the range for it
 
 struct Smem {
@@ -171,16 +172,18 @@ __device__ __forceinline__ void next_softmax(const float (&scores)[s_regs],
 }
 
 // Divides by the row sums in place, and writes the log of the sums.
-__device__ __forceinline__ void normalise(float (&out)[o_regs], Rows &rows, const fwd_params &p,
-                                          int pair, int row)
+__device__ __forceinline__ void normalise(float (&out)[o_regs], Rows &rows,
+                                          const fwd_params &p, int pair, int row)
 {
-    float inverse[2], log2_sum[2];
-    finish_rows(rows, p.scale_log2, log2_sum);
+    float inverse[2];
+    finish_rows(rows);
     #pragma unroll
     for (int r = 0; r < 2; r++) {
-        inverse[r] = rows.sum[r] == 0.0f ? 0.0f : __fdividef(1.0f, rows.sum[r]);
+        const float sum = rows.sum[r];
+        inverse[r] = sum == 0.0f ? 0.0f : __fdividef(1.0f, sum);
         if (p.lse && threadIdx.x % 4 == 0 && row + 8 * r < p.seq_q)
-            p.lse[(u64)pair * p.seq_q + row + 8 * r] = log2_sum[r] * 0.69314718056f; // ln 2
+            p.lse[(u64)pair * p.seq_q + row + 8 * r] =
+                log2_of_row(sum, rows.offset[r]) * 0.69314718056f; // ln 2
     }
     rescale(out, o_regs, inverse);
 }
@@ -284,7 +287,7 @@ __device__ __forceinline__ void consume(Smem &s, const fwd_params &p, const Tens
             pin(scores, s_regs);
             pin(out, o_regs);
             wgmma_fence();
-            multiply_pv(out, probs, v_tiles + v_at.slot * slot_step);
+            multiply_pv(out, probs, v_tiles + v_at.slot * v_step);
             mbarrier_wait(&s.full[k_at.slot], k_at.parity);
             multiply_qk(scores, q_tile, k_tiles + k_at.slot * slot_step);
             named_arrive(1 + (group + 1) % consumers, 256);
@@ -302,7 +305,7 @@ __device__ __forceinline__ void consume(Smem &s, const fwd_params &p, const Tens
         mbarrier_wait(&s.full[ring.slot], ring.parity);
         pin(out, o_regs);
         wgmma_fence();
-        multiply_pv(out, probs, v_tiles + ring.slot * slot_step);
+        multiply_pv(out, probs, v_tiles + ring.slot * v_step);
         wgmma_wait_all();
         pin(out, o_regs);
         mbarrier_arrive_by(lane == 0, &s.empty[ring.slot]);
@@ -325,6 +328,12 @@ fwd_d128_bf16_none_m192n64_s7_w3_fused_opt_dyn_p32c160(
     Smem &s = *reinterpret_cast<Smem *>(shared_memory);
     const int warpgroup = __shfl_sync(full_warp, threadIdx.x / 128, 0);
 
+    if (threadIdx.x == 32) {
+        tma_prefetch(q_map);
+        tma_prefetch(k_map);
+        tma_prefetch(v_map);
+        tma_prefetch(o_map);
+    }
     if (threadIdx.x == 0)
         init_barriers(s);
     __syncthreads();

@@ -143,6 +143,7 @@ static wl_status make_key(wl_call *c) {
                            .dtype = (int32_t)q->dtype,
                            .mask = c->seq_k ? (int32_t)args->mask : WL_MASK_CAUSAL,
                            .layout = is_bhsd(q),
+                           .lse = args->lse != NULL,
                            .batch = (int32_t)wl_problem_round(q->shape[0]),
                            .heads = (int32_t)wl_problem_round_heads(q->shape[2], k->shape[2]),
                            .kv_heads = (int32_t)wl_problem_round(k->shape[2]),
@@ -164,6 +165,7 @@ wl_status wl_call_problem(const wl_call *c, wl_problem *out) {
     strcpy(w[WL_P_dtype].name, dtype_names[c->key.dtype]);
     strcpy(w[WL_P_mask].name, mask_names[c->key.mask]);
     strcpy(w[WL_P_layout].name, c->key.layout ? "bhsd" : "bshd");
+    strcpy(w[WL_P_lse].name, c->key.lse ? "yes" : "no");
     w[WL_P_head_dim].number = q[3];
     w[WL_P_head_dim_v].number = c->key.head_dim_v;
     w[WL_P_batch].number = q[0];

@@ -19,16 +19,17 @@ static size_t count(const cli_job *j, int t) {
     return (size_t)(s[0] * s[1] * s[2] * s[3]);
 }
 
-/* The words that C must understand: memory order, element type and mask. */
+/* The words that C must understand. */
 static wl_status read_names(cli_job *j) {
     static const struct {
         int word;
         const char *value[2];
     } table[] = {{WL_P_dtype, {"bf16", "fp16"}},
                  {WL_P_layout, {"bshd", "bhsd"}},
-                 {WL_P_mask, {"none", "causal"}}};
-    int is[3];
-    for (int i = 0; i < 3; i++) {
+                 {WL_P_mask, {"none", "causal"}},
+                 {WL_P_lse, {"no", "yes"}}};
+    int is[4];
+    for (int i = 0; i < 4; i++) {
         const char *name = j->problem.word[table[i].word].name;
         is[i] = !strcmp(name, table[i].value[1]);
         if (!is[i] && strcmp(name, table[i].value[0]))
@@ -39,6 +40,7 @@ static wl_status read_names(cli_job *j) {
     j->dtype = is[0] ? WL_FP16 : WL_BF16;
     j->bhsd = is[1];
     j->causal = is[2];
+    j->tensors = is[3] ? TENSORS : LSE;
     return WL_OK;
 }
 
@@ -55,14 +57,14 @@ static wl_status set_shapes(cli_job *j) {
                                        {batch, seq_q, heads, 1}};
     memcpy(j->shape, shape, sizeof shape);
     double need = 0, have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    for (int t = 0; t < TENSORS; t++) {
+    for (int t = 0; t < j->tensors; t++) {
         const int64_t *s = shape[t];
         need += (double)s[0] * (double)s[1] * (double)s[2] * (double)s[3] * (t == LSE ? 4 : 2);
     }
     if (need > have)
         return fail(WL_EINVAL, "run: the tensors take %.3g GB, this machine has %.3g GB",
                     need / 1e9, have / 1e9);
-    for (int t = 0; t < TENSORS; t++) j->bytes[t] = count(j, t) * (t == LSE ? 4 : 2);
+    for (int t = 0; t < j->tensors; t++) j->bytes[t] = count(j, t) * (t == LSE ? 4 : 2);
     return WL_OK;
 }
 
@@ -74,7 +76,7 @@ wl_status cli_job_source(cli_job *j, const char *file) {
 wl_status cli_job_shape(cli_job *j) {
     wl_status status = read_names(j);
     if (!status) status = set_shapes(j);
-    for (int t = 0; t < TENSORS && !status; t++) j->host[t] = wl_alloc(j->bytes[t]);
+    for (int t = 0; t < j->tensors && !status; t++) j->host[t] = wl_alloc(j->bytes[t]);
     return status;
 }
 
@@ -113,7 +115,7 @@ wl_status cli_job_open(cli_job *j, const cli_args *args) {
 
 wl_status cli_job_upload(cli_job *j) {
     wl_status status = WL_OK;
-    for (int t = 0; t < TENSORS && !status; t++) {
+    for (int t = 0; t < j->tensors && !status; t++) {
         if (!j->device[t])
             status = done(j, "cuMemAlloc", j->driver->cuMemAlloc_v2(&j->device[t], j->bytes[t]));
         if (status) break;
@@ -133,7 +135,7 @@ wl_status cli_job_synchronize(const cli_job *j) {
 
 wl_status cli_job_download(const cli_job *j) {
     wl_status status = WL_OK;
-    for (int t = O; t < TENSORS && !status; t++)
+    for (int t = O; t < j->tensors && !status; t++)
         status = done(j, "cuMemcpyDtoH",
                       j->driver->cuMemcpyDtoH_v2(j->host[t], j->device[t], j->bytes[t]));
     return status;

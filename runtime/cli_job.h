@@ -11,7 +11,7 @@
 
 enum { Q, K, V, O, LSE, TENSORS };
 
-/* Host and device copies of the five tensors, all in the problem's layout. */
+/* Host and device copies of the tensors, all in the problem's layout. */
 typedef struct {
     const char *device_name; /* "gpu" or "sim" */
     int ordinal;             /* of the device: 0 but for a worker */
@@ -21,6 +21,7 @@ typedef struct {
     wl_problem problem;
     wl_dtype dtype;
     bool bhsd, causal;
+    int tensors; /* how many there are: LSE is the last, where the problem asks for it */
     int64_t shape[TENSORS][4]; /* [batch][seq][heads][dim] */
     size_t bytes[TENSORS];
     void *host[TENSORS];

@@ -63,6 +63,8 @@ static wl_status prepare(const cli_args *args, cli_job *j) {
     if (!status) status = cli_job_source(j, args->value[OPTION_SOURCE]);
     wl_buf_free(&text);
     if (!status) status = cli_job_shape(j);
+    if (!status && args->value[OPTION_LSE] && j->tensors <= LSE)
+        status = fail(WL_EINVAL, "run: --lse FILE, but the problem says lse=no; leave one out");
     if (!status) status = judge(args, j);
     if (status) return status;
     return args->value[OPTION_RANDOM] ? make_random(args, j) : read_files(args, j);
@@ -153,7 +155,8 @@ static void print(const cli_args *args, const cli_job *j, const char *name, doub
         cli_cell(&rows, "%lld", (long long)d->checked);
         cli_cell(&rows, "%.3g", d->norm_ratio);
         cli_cell(&rows, "%.3g", d->max_error);
-        cli_cell(&rows, "%.3g", d->lse_error);
+        if (j->tensors > LSE) cli_cell(&rows, "%.3g", d->lse_error);
+        else cli_cell(&rows, "-");
     }
     cli_rows_print(&rows, args->value[OPTION_JSON], true);
     cli_rows_free(&rows);

@@ -70,7 +70,7 @@ static void compile(worker *w, char *rest) {
 static wl_status make_outputs(worker *w) {
     const wl_driver *d = w->job.driver;
     CUresult result = 0;
-    for (int t = O; t < TENSORS && !result; t++) {
+    for (int t = O; t < w->job.tensors && !result; t++) {
         result = d->cuMemAlloc_v2(&w->job.device[t], w->job.bytes[t] + 2 * GUARD);
         if (!result) w->job.device[t] += GUARD;
     }
@@ -103,7 +103,7 @@ static wl_status use(worker *w, const char *rest) {
 static wl_status poison(const cli_job *j) {
     const wl_driver *d = j->driver;
     CUresult result = 0;
-    for (int t = O; t < TENSORS && !result; t++) {
+    for (int t = O; t < j->tensors && !result; t++) {
         result = d->cuMemsetD8_v2(j->device[t] - GUARD, GUARD_BYTE, j->bytes[t] + 2 * GUARD);
         if (!result) result = d->cuMemsetD8_v2(j->device[t], 0xff, j->bytes[t]);
     }
@@ -114,7 +114,7 @@ static wl_status poison(const cli_job *j) {
 static wl_status check_guards(const cli_job *j, bool *touched) {
     unsigned char *seen = wl_alloc(GUARD);
     CUresult result = 0;
-    for (int i = 0; i < 4 && !result; i++) {
+    for (int i = 0; i < 2 * (j->tensors - O) && !result; i++) {
         int t = O + i / 2;
         CUdeviceptr at = i % 2 ? j->device[t] + j->bytes[t] : j->device[t] - GUARD;
         result = j->driver->cuMemcpyDtoH_v2(seen, at, GUARD);
@@ -137,7 +137,7 @@ static bool has_holes(const cli_job *j) {
 /* The first that is right by the reference is the measure of the others. */
 static void keep_first(worker *w) {
     memcpy(w->first, w->name, sizeof w->first);
-    for (int t = O; t < TENSORS; t++) {
+    for (int t = O; t < w->job.tensors; t++) {
         w->right[t] = wl_alloc(w->job.bytes[t]);
         memcpy(w->right[t], w->job.host[t], w->job.bytes[t]);
     }

@@ -96,12 +96,20 @@ static void tell_tuned(const wl_tuned *t, char by[256]) {
                  (long long)next->section_mb, 100 * (next->warm_us / best->warm_us - 1));
 }
 
+/* The same problem with LSE; false when it asks for that itself. */
+static bool with_lse(const wl_problem *problem, wl_problem *out) {
+    *out = *problem;
+    strcpy(out->word[WL_P_lse].name, "yes");
+    return !strcmp(problem->word[WL_P_lse].name, "no");
+}
+
 /* A record of another driver's times is passed over. NVRTC is not opened to compare it: what it
    makes is what the record's times are of, or it is in another kernel's key. */
-static wl_status ask_tuned(wl_tools *tools, const wl_request *request, question *q) {
+static wl_status ask_record(wl_tools *tools, const wl_request *request, const wl_problem *problem,
+                            question *q) {
     wl_hash key;
     wl_tuned tuned;
-    wl_status status = wl_tuned_key(tools, request->problem, request->device, &key);
+    wl_status status = wl_tuned_key(tools, problem, request->device, &key);
     if (status || !wl_tuned_read(wl_tools_cache(tools), &key, &tuned)) return status;
     if (!wl_tuned_stale(&tuned, request->device->driver_version, NULL)) {
         q->verb = "launch";
@@ -110,6 +118,15 @@ static wl_status ask_tuned(wl_tools *tools, const wl_request *request, question 
     }
     wl_tuned_free(&tuned);
     return WL_OK;
+}
+
+/* What was measured with LSE serves calls without it, too. */
+static wl_status ask_tuned(wl_tools *tools, const wl_request *request, question *q) {
+    wl_problem other;
+    wl_status status = ask_record(tools, request, request->problem, q);
+    if (!status && !*q->by && with_lse(request->problem, &other))
+        status = ask_record(tools, request, &other, q);
+    return status;
 }
 
 static wl_status pose(wl_tools *tools, const wl_request *request, question *out) {
@@ -151,6 +168,20 @@ static bool find_choice(wl_tools *tools, const wl_hash *key, wl_made *out) {
                  read_choice(text.data, out);
     wl_buf_free(&text);
     if (!found) clear_message();
+    return found;
+}
+
+/* The choice of a question; with JIT off, what was made for calls with LSE serves those without. */
+static bool find_answer(wl_tools *tools, const wl_request *request, const question *q,
+                        wl_made *out) {
+    question other = {.verb = q->verb};
+    wl_problem problem;
+    bool found = find_choice(tools, &q->key, out);
+    if (found || wl_tools_jit(tools) || *q->verb == 'l' || !with_lse(request->problem, &problem))
+        return found;
+    wl_problem_bucket(&problem, &other.arg);
+    found = !choice_key(tools, request, &other) && find_choice(tools, &other.key, out);
+    wl_buf_free(&other.arg);
     return found;
 }
 
@@ -215,7 +246,7 @@ static wl_status choose(wl_tools *tools, const wl_request *request, wl_launch *o
     wl_buf text = {0};
     wl_made made = {.layer = "cache"};
     wl_status status = pose(tools, request, &q);
-    if (!status && !find_choice(tools, &q.key, &made)) {
+    if (!status && !find_answer(tools, request, &q, &made)) {
         made.layer = "jit";
         status = generate(tools, request, &q, &text, &made.launch);
     }
@@ -345,8 +376,8 @@ wl_status wl_kernel_get(wl_tools *tools, const wl_request *request, wl_made *out
     if (passed_over(tools, request, name, &next)) return wl_kernel_get(tools, &next, out);
     *out = (wl_made){.layer = "cache"};
     wl_status status = pose(tools, request, &q);
-    bool found = !status && !request->fresh && !request->text && find_choice(tools, &q.key, out) &&
-                 find_images(tools, request, out);
+    bool found = !status && !request->fresh && !request->text &&
+                 find_answer(tools, request, &q, out) && find_images(tools, request, out);
     if (!status && !found && *q.by && !wl_tools_jit(tools)) { /* then what `compile` made will do */
         wl_request own = *request;
         own.device = NULL;

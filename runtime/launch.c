@@ -164,9 +164,14 @@ wl_status wl_launch_fits(const wl_launch *launch, const wl_problem *problem) {
         if (wl_problem_table[w].kind == WL_WORD_INT)
             snprintf(asked, sizeof asked, "%" PRId64, problem->word[w].number);
         else snprintf(asked, sizeof asked, "%s", problem->word[w].name);
-        if (strcmp(asked, launch->axis[i].value))
-            return fail(WL_EINVAL, "kernel %s is for %s=%s; the problem asks %s=%s", launch->choice,
-                        launch->axis[i].word, launch->axis[i].value, launch->axis[i].word, asked);
+        if (!strcmp(asked, launch->axis[i].value)) continue;
+        if (w == WL_P_lse)
+            return fail(WL_EINVAL,
+                        "kernel %s sums rounded probabilities: its LSE would be off by 1e-3; leave "
+                        "lse out (lse=no), or take another kernel",
+                        launch->choice);
+        return fail(WL_EINVAL, "kernel %s is for %s=%s; the problem asks %s=%s", launch->choice,
+                    launch->axis[i].word, launch->axis[i].value, launch->axis[i].word, asked);
     }
     return WL_OK;
 }

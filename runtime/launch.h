@@ -9,7 +9,8 @@
      choice NAME          the candidate
      by LAYER REASON…     who chose it (`prefer RULE`, `name given`, …)
      arch ARCH            the machine its kernels are for; sm_90a when left out
-     axis WORD VALUE      a word of the problem that the candidate is made for
+     axis WORD VALUE      a word of the problem that the candidate is made for; `lse no`: it has no
+                          LSE to give
      scratch BYTES        device memory a call needs, zeroed before its first use and left zero
      set WORD NUMBER      a number for the family's row in attn (tile_m, section_mb, …)
      kernel SYMBOL        begins one launch; several make a call (split + combine, …). The symbol is

@@ -6,7 +6,8 @@
 #include "base.h"
 
 /* Host tensors of one forward call, contiguous, [batch][seq][heads][dim], or with bhsd
-   [batch][heads][seq][dim]; lse [batch][heads][seq_q]. */
+   [batch][heads][seq][dim]; lse [batch][heads][seq_q], or NULL:
+   it is not looked at. */
 typedef struct {
     wl_dtype dtype;
     bool causal, bhsd;

@@ -80,7 +80,8 @@ typedef struct {
 typedef struct {
     size_t size; /* sizeof(wl_forward_args) */
     wl_tensor q, k, v, o;
-    float *lse;          /* [batch][heads][seq_q] fp32, natural log, contiguous; or NULL */
+    float *lse;          /* [batch][heads][seq_q] fp32, natural log, contiguous; or NULL: then
+                            another kernel may be the choice, and O differ by a rounding */
     wl_mask mask;
     float scale;         /* 0: 1/sqrt(head_dim) */
     const char *variant; /* a variant declared in a user's spec; NULL: fwd itself */

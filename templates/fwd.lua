@@ -30,13 +30,16 @@ function M.plan(c)
     p.o_stages = math.min(2, p.v_panels)
     p.o_bytes = c.consumer_warpgroups * 4 * p.o_stages * 16 * panel_row_bytes
     p.ring_bytes = c.stages * p.slot_bytes
+    p.ones_bytes = c.row_sums == "add" and 0 or 16 * panel_row_bytes
     local barriers = 2 * c.stages + 2 * c.consumer_warpgroups
     local tail = 8 * barriers
     if c.schedule == "dynamic" then tail = tail + 4 * 8 + 2 * 4 end
-    p.shared_bytes = round_up(p.q_bytes + p.ring_bytes + p.o_bytes + tail, 1024)
+    p.shared_bytes = round_up(p.q_bytes + p.ring_bytes + p.ones_bytes + p.o_bytes + tail, 1024)
     p.score_registers = c.tile_n // 2
     p.out_registers = c.head_dim_v // 2
-    -- Scores, probabilities and output live together; the rest is addresses, rows and temporaries.
+    p.pv_columns = c.head_dim_v + (c.row_sums == "wgmma" and 8 or 0) -- V's, and ones
+    -- Scores, probabilities and output live together; the rest is addresses, rows and temporaries,
+    -- or four sums in place of those that adding needs.
     p.needed_registers = p.score_registers + p.score_registers // 2 + p.out_registers +
         (c.order == "rotated" and 52 or 32)
     p.register_pool = entry_registers(p.threads) * p.threads
@@ -111,7 +114,7 @@ end
 -- What the template needs beside the plan: the wgmma shapes and the element type's spelling.
 function M.render(c, p)
     local element = c.dtype == "bf16" and "bf16" or "f16"
-    local s, o = p.score_registers, p.out_registers
+    local s, o = p.score_registers, p.pv_columns // 2
     return {
         pack = c.dtype == "bf16" and "pack_bf16" or "pack_fp16",
         -- P may grow to this before the maximum is raised: bf16 and fp32 sums have the range, fp16
@@ -128,9 +131,9 @@ function M.render(c, p)
                 inputs = '"l"(a), "l"(b), "r"(add)',
             },
             multiplication {
-                name = "wgmma_pv", n = c.head_dim_v, type = element,
+                name = "wgmma_pv", n = p.pv_columns, type = element,
                 what = ("D (64 x %d) += A B, 16 keys; A in registers, B's rows are keys.")
-                    :format(c.head_dim_v),
+                    :format(p.pv_columns),
                 arguments = "const u32 *a, u64 b",
                 setup = "",
                 tail = ("{%%%d, %%%d, %%%d, %%%d}, %%%d, 1, 1, 1, 1")
@@ -142,7 +145,7 @@ function M.render(c, p)
 end
 
 function M.launch(c, p, name)
-    return {
+    local list = {
         "scratch 8",
         ("set tile_m %d"):format(c.tile_m),
         ("set section_mb %d"):format(c.section_mb),
@@ -157,6 +160,8 @@ function M.launch(c, p, name)
         ("map v %d %d"):format(panel_columns, c.tile_n),
         ("map o %d 16"):format(panel_columns),
     }
+    if c.row_sums == "wgmma" then table.insert(list, 1, "axis lse no") end
+    return list
 end
 
 -- What each part means, for `explain`.
@@ -175,6 +180,10 @@ function M.explain(c, p)
         static = "work items are dealt to the blocks in turn",
         dynamic = "each block takes the next work item from a counter",
     }
+    local row_sums = {
+        add = "of P before it is rounded, by additions",
+        wgmma = "of the rounded P, by eight columns of ones behind V: not exact enough for an LSE",
+    }
     return {
         {"tile", ("%d query rows x %d keys"):format(c.tile_m, c.tile_n)},
         {"consumers", ("%d warpgroups of 64 rows, %d registers a thread; 1 producer warpgroup, %d")
@@ -185,8 +194,9 @@ function M.explain(c, p)
         {"order", order[c.order]},
         {"softmax", softmax[c.softmax]},
         {"schedule", schedule[c.schedule]},
+        {"row sums", row_sums[c.row_sums]},
         {"wgmma", ("m64n%dk16 x %d for Q K^T, m64n%dk16 x %d for P V, a tile"):format(
-            c.tile_n, p.k_steps, c.head_dim_v, c.tile_n // 16)},
+            c.tile_n, p.k_steps, p.pv_columns, c.tile_n // 16)},
     }
 end
 

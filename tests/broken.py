@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.abspath(os.path.join(ROOT, os.environ.get("BUILD", "build")))
@@ -18,7 +19,7 @@ axes: {head_dim: [64], dtype: [bf16], mask: [none]}
 tune: {tile: [[128, 64]], consumer_warpgroups: [2], stages: [4, 3, 6, 2, 5], order: [fused],
        softmax: [exact], schedule: [dynamic], registers: [[40, 232]]}
 """
-PLACE = "    rescale(out, o_regs, inverse);\n}\n\n$ include \"fwd_consume\""
+PLACE = "        rescale(out, o_regs, inverse);\n    }\n$ else"
 FAULTS = """    $ if stages == 3 then
         if (p.lse && pair == 0 && row == 0 && threadIdx.x % 4 == 0)
             p.lse[(u64)p.pairs * p.seq_q + 5] = 0.0f; // behind its end
@@ -50,7 +51,7 @@ def make():
         if text.count(PLACE) != 1:
             raise RuntimeError("templates/fwd.cu.in has no place for the faults")
         with open(path, "w", encoding="utf-8") as file:
-            file.write(text.replace(PLACE, FAULTS + PLACE))
+            file.write(text.replace(PLACE, textwrap.indent(FAULTS, "    ") + PLACE))
         with open(os.path.join(BUILD, "embed.list"), encoding="utf-8") as file:
             names = file.read().split()
         objects = [os.path.join(BUILD, "obj/gen", f[:-2] + ".o")

@@ -140,7 +140,7 @@ TEST(scale_fp16_no_lse_and_layout) {
               "kernel  fwd_fake\nby      prefer fake\nfrom    memory\n"
               "device  Fake GPU 0, 132 SMs\n"
               "problem variant=fwd head_dim=128 head_dim_v=128 dtype=fp16 mask=causal layout=bhsd "
-              "batch=2 heads=6 kv_heads=2 seq_q=300 seq_k=500 scale=0.5\n"
+              "lse=no batch=2 heads=6 kv_heads=2 seq_q=300 seq_k=500 scale=0.5\n"
               "launch  fwd_fake: 36 blocks of 384 threads, 200000 bytes of shared memory, "
               "clusters of 1\n");
     close_context();
@@ -589,6 +589,32 @@ TEST(a_call_seen_before_is_launched_as_it_was) {
     for (int i = 0; i < WL_KEPT; i++) atomic_flag_test_and_set(&ctx->kept[i].busy);
     CHECK_INT(wl_forward(ctx, &b), WL_OK); /* as if another thread had all */
     CHECK(last()->map[3].made.address == b.o.data);
+    close_context();
+}
+
+/* A kernel that has no LSE to give is refused by those who want one, and by no others. */
+TEST(a_kernel_without_lse) {
+    open_context(NULL);
+    setenv("FAKE_GEN_RECORD",
+           "choice fwd_named\naxis lse no\nset tile_m 128\nkernel fwd_named\nparams fwd\n"
+           "threads 384\nmap q 64 64\nmap k 64 128\nmap v 64 128\nmap o 64 16\n",
+           1);
+    wl_forward_args a = usual();
+    float *lse = a.lse;
+    char text[1024];
+    for (int i = 0; i < 4; i++) {
+        a.kernel = i < 2 ? "fwd_named" : NULL;
+        a.lse = lse;
+        CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL,
+                   "kernel fwd_named sums rounded probabilities: its LSE would be off by 1e-3; "
+                   "leave lse out (lse=no), or take another kernel");
+        a.lse = NULL;
+        CHECK_INT(wl_forward(ctx, &a), WL_OK);
+        CHECK(!last()->fwd.lse);
+        CHECK_INT(wl_explain(ctx, &a, text, sizeof text), WL_OK);
+        CHECK(strstr(text, " lse=no "));
+    }
+    unsetenv("FAKE_GEN_RECORD");
     close_context();
 }
 

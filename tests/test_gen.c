@@ -113,6 +113,36 @@ TEST(guides_and_sums_of_preferences) {
     wl_gen_close(gen);
 }
 
+/* Rules of launch axes hold for problems, not for names. */
+TEST(rules_of_launch_axes) {
+    wl_gen *gen = toy(TOY_AXES "tune: {tile: [[64, 64]], stages: [4, 2], softmax: [exact, "
+                               "optimistic]}\n"
+                               "launch: {section_mb: [1]}\n"
+                               "require:\n"
+                               "  - {rule: softmax == exact, why: the toy is exact}\n"
+                               "  - {rule: layout == bshd or mask == none, why: the toy is small}\n"
+                               "  - {rule: stages == 4 or layout == bhsd, why: bshd needs four}\n");
+    static const char words[] = "variant=toy dtype=bf16 head_dim=32 seq_q=1 layout=";
+    static const struct {
+        const char *rest, *want;
+    } rows[] = {
+        {"bshd mask=none", "toy_d32_none_m64n64_s4_exact\n"},
+        {"bhsd mask=none", "toy_d32_none_m64n64_s4_exact\ntoy_d32_none_m64n64_s2_exact\n"},
+        {"bshd mask=causal", "toy_d32_causal_m64n64_s4_exact\n"},
+        {"bhsd mask=causal",
+         "toy has no kernel for this problem: specs/toy.yaml:14:12: not (layout == bshd or mask == "
+         "none), with layout = bhsd, mask = causal: the toy is small"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *problem = wl_format("%s%s", words, rows[i].rest);
+        CHECK_STR(ask(gen, "list", problem), rows[i].want);
+        free(problem);
+    }
+    CHECK_INT(strncmp(ask(gen, "launch", "toy_d32_causal_m64n64_s2_exact"), "choice ", 7), 0);
+    CHECK(strstr(ask(gen, "all", ""), "toy_d32_causal_m64n64_s2_exact\n"));
+    wl_gen_close(gen);
+}
+
 /* A word whose short form is '' is left out of names, and read from its absence. */
 TEST(a_word_left_out_of_names) {
     wl_gen *gen = toy("family: toy\narch: sm_90a\n"

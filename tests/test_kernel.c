@@ -87,7 +87,7 @@ TEST(too_much_is_refused) {
         const char *line, *message;
         int times;
     } rows[] = {
-        {"axis dtype bf16\n", "launch record, line 13, 'axis dtype bf16': too many axes", 13},
+        {"axis dtype bf16\n", "launch record, line 14, 'axis dtype bf16': too many axes", 14},
         {"set x 1\n", "launch record, line 17, 'set x 1': too many numbers", 17},
         {"map q 8 1\n", "launch record, line 10, 'map q 8 1': too many maps", 9},
     };
@@ -118,6 +118,13 @@ TEST(record_must_fit_the_problem) {
     p = problem("head_dim=128 dtype=fp16 mask=none layout=bshd seq_q=1");
     CHECK_FAIL(wl_launch_fits(&l, &p), WL_EINVAL,
                "kernel fwd_x is for dtype=bf16; the problem asks dtype=fp16");
+    CHECK_INT(wl_launch_parse("choice fwd_x\naxis lse no\nkernel a\nparams fwd\nthreads 32\n", &l),
+              WL_OK);
+    CHECK_FAIL(wl_launch_fits(&l, &p), WL_EINVAL,
+               "kernel fwd_x sums rounded probabilities: its LSE would be off by 1e-3; leave lse "
+               "out (lse=no), or take another kernel");
+    p = problem("head_dim=128 dtype=fp16 mask=none layout=bshd seq_q=1 lse=no");
+    CHECK_INT(wl_launch_fits(&l, &p), WL_OK);
 }
 
 /* ---- tools ---- */
@@ -397,6 +404,44 @@ TEST(a_tuned_kernel_that_is_lost_gives_way_without_jit) {
     wl_tools_close(tools);
 }
 
+/* What was measured, or with JIT off compiled, for calls with LSE serves those without: not the
+   other way. */
+TEST(what_is_there_with_lse_serves_without) {
+    fakes();
+    wl_problem with = problem(problem_text), without = with;
+    strcpy(without.word[WL_P_lse].name, "no");
+    wl_tools *tools = tools_now();
+    CHECK_INT(get(tools, &(wl_request){.problem = &with}), WL_OK);
+    wl_made_free(&made);
+    wl_tools_close(tools);
+    setenv("WARPLOOM_JIT", "off", 1);
+    tools = tools_now();
+    CHECK_INT(get(tools, &(wl_request){.problem = &without}), WL_OK);
+    CHECK_STR(made.layer, "cache");
+    wl_made_free(&made);
+    wl_launch l;
+    wl_request r = {.problem = &without};
+    CHECK_INT(wl_kernel_choose(tools, &r, &l, NULL), WL_OK);
+    strcpy(without.word[WL_P_mask].name, "causal");
+    CHECK_INT(get(tools, &(wl_request){.problem = &without}), WL_ECOMPILE);
+    CHECK(strstr(message(), " lse=no "));
+    strcpy(without.word[WL_P_mask].name, "none");
+    wl_tools_close(tools);
+    setenv("WARPLOOM_JIT", "on", 1);
+    tools = tools_now();
+    put_tuned(tools, &with, &here);
+    r.device = &here;
+    CHECK_INT(wl_kernel_choose(tools, &r, &l, NULL), WL_OK);
+    CHECK(strstr(l.by, "tuned here"));
+    strcpy(with.word[WL_P_mask].name, "causal");
+    strcpy(without.word[WL_P_mask].name, "causal");
+    put_tuned(tools, &without, &here);
+    r.problem = &with;
+    CHECK_INT(wl_kernel_choose(tools, &r, &l, NULL), WL_OK);
+    CHECK(!strstr(l.by, "tuned here"));
+    wl_tools_close(tools);
+}
+
 static void check_miss(wl_tools *tools, const wl_request *r, const char *what, const char *reason) {
     char want[1024];
     snprintf(
@@ -414,8 +459,8 @@ TEST(a_miss_with_jit_off_tells_the_layers) {
     wl_problem p = problem(problem_text);
     check_miss(tools, &(wl_request){.name = "fwd_named"}, "fwd_named", "no entry");
     check_miss(tools, &(wl_request){.problem = &p},
-               "variant=fwd head_dim=128 head_dim_v=128 dtype=bf16 mask=none layout=bshd batch=3 "
-               "heads=6 kv_heads=2 seq_q=1000 seq_k=1000 scale=0",
+               "variant=fwd head_dim=128 head_dim_v=128 dtype=bf16 mask=none layout=bshd "
+               "lse=yes batch=3 heads=6 kv_heads=2 seq_q=1000 seq_k=1000 scale=0",
                "no entry");
     check_miss(tools, &(wl_request){.file = "a.cu", .text = "__global__ void mine() {}"}, "mine",
                "not asked for a hand-edited source");

@@ -24,10 +24,10 @@ static void check_print(const char *text, const char *want, const char *want_buc
 
 TEST(defaults_follow) {
     check_print(LEAST,
-                "variant=fwd head_dim=128 head_dim_v=128 dtype=bf16 mask=none layout=bshd batch=1 "
-                "heads=1 kv_heads=1 seq_q=77 seq_k=77 scale=0",
-                "variant=fwd head_dim=128 head_dim_v=128 dtype=bf16 mask=none layout=bshd batch=1 "
-                "heads=1 kv_heads=1 seq_q=80 seq_k=80");
+                "variant=fwd head_dim=128 head_dim_v=128 dtype=bf16 mask=none layout=bshd "
+                "lse=yes batch=1 heads=1 kv_heads=1 seq_q=77 seq_k=77 scale=0",
+                "variant=fwd head_dim=128 head_dim_v=128 dtype=bf16 mask=none layout=bshd "
+                "lse=yes batch=1 heads=1 kv_heads=1 seq_q=80 seq_k=80");
 }
 
 TEST(any_order_any_blanks) {
@@ -35,9 +35,9 @@ TEST(any_order_any_blanks) {
         "\n scale=0.125  seq_k=1\tkv_heads=3 heads=12 seq_q=1025 batch=65535 layout=bhsd\r\n"
         "mask=causal dtype=fp16 head_dim_v=64 head_dim=65536 variant=vit_l14 ",
         "variant=vit_l14 head_dim=65536 head_dim_v=64 dtype=fp16 mask=causal layout=bhsd "
-        "batch=65535 heads=12 kv_heads=3 seq_q=1025 seq_k=1 scale=0.125",
+        "lse=yes batch=65535 heads=12 kv_heads=3 seq_q=1025 seq_k=1 scale=0.125",
         "variant=vit_l14 head_dim=65536 head_dim_v=64 dtype=fp16 mask=causal layout=bhsd "
-        "batch=65536 heads=12 kv_heads=3 seq_q=1280 seq_k=1");
+        "lse=yes batch=65536 heads=12 kv_heads=3 seq_q=1280 seq_k=1");
 }
 
 /* What one print or bucket wrote is read again, to the same text. */
@@ -78,10 +78,10 @@ TEST(a_comma_locale_changes_nothing) {
     static const char *const names[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "de_DE"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) setlocale(LC_NUMERIC, names[i]);
     check_print(LEAST " scale=0.5",
-                "variant=fwd head_dim=128 head_dim_v=128 dtype=bf16 mask=none layout=bshd batch=1 "
-                "heads=1 kv_heads=1 seq_q=77 seq_k=77 scale=0.5",
-                "variant=fwd head_dim=128 head_dim_v=128 dtype=bf16 mask=none layout=bshd batch=1 "
-                "heads=1 kv_heads=1 seq_q=80 seq_k=80");
+                "variant=fwd head_dim=128 head_dim_v=128 dtype=bf16 mask=none layout=bshd "
+                "lse=yes batch=1 heads=1 kv_heads=1 seq_q=77 seq_k=77 scale=0.5",
+                "variant=fwd head_dim=128 head_dim_v=128 dtype=bf16 mask=none layout=bshd "
+                "lse=yes batch=1 heads=1 kv_heads=1 seq_q=80 seq_k=80");
     setlocale(LC_NUMERIC, "C");
 }
 

@@ -115,6 +115,15 @@ TEST(each_measure_has_its_verdict) {
     CHECK(d.norm_limit == 6e-4);
 }
 
+TEST(no_lse_is_not_looked_at) {
+    wl_reference r = sound();
+    wl_difference d;
+    lse[7] = NAN;
+    r.lse = NULL;
+    CHECK_INT(wl_reference_check(&r, 1e9, &d), WL_OK);
+    CHECK(d.lse_error == 0);
+}
+
 TEST(a_masked_row_must_be_zero) {
     wl_difference d;
     wl_reference r = problem(1, 1, 2, 1, 1, 1);

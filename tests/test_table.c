@@ -81,6 +81,32 @@ TEST(far_dead_and_foreign_entries_are_passed_over) {
     wl_gen_close(gen);
 }
 
+/* Of two entries at one distance that counts which asks for LSE as the problem does; an entry whose
+   kernel gives none is passed over by a problem that asks for one. */
+TEST(entries_with_and_without_lse) {
+    static const char axes[] = TOY_AXES "tune: {tile: [[64, 64]], stages: [4, 2], softmax: "
+                                        "[exact, optimistic]}\nlaunch: {section_mb: [1]}\n"
+                                        "require:\n  - {rule: stages == 4 or lse == no, why: w}\n";
+    char *text = wl_copy(axes), *at = strstr(text, "launch_axes: [layout]");
+    char *with = wl_format("%.*s  lse: [yes, no]\nlaunch_axes: [layout, lse]%s", (int)(at - text),
+                           text, at + strlen("launch_axes: [layout]"));
+    static const char mine[] = HEAD "entries:\n" ENTRY(BIG, "toy_d32_none_m64n64_s4_exact", "")
+        ENTRY(BIG " lse=no", "toy_d32_none_m64n64_s2_exact", "")
+        ENTRY("heads=1024 seq_q=5000 lse=no", "toy_d32_none_m64n64_s4_exact", "")
+        ENTRY("heads=1024 seq_q=5000", "toy_d32_none_m64n64_s2_exact", "");
+    wl_gen *gen;
+    CHECK_INT(toy_open(&gen, (toy_files){.spec = with, .table = mine}), WL_OK);
+    CHECK_STR(line(gen, "choose", ASK(BIG), ""), "choice toy_d32_none_m64n64_s4_exact");
+    CHECK_STR(line(gen, "choose", ASK(BIG " lse=no"), ""), "choice toy_d32_none_m64n64_s2_exact");
+    CHECK(strstr(by(gen, ASK(BIG " lse=no")), "by table specs/tuned/toy.yaml:11,"));
+    CHECK_STR(by(gen, ASK("heads=1024 seq_q=5000")),
+              "by nearest entry specs/tuned/toy.yaml:12, measured on NVIDIA H200 in bf16, at "
+              "distance 0.00");
+    CHECK(strstr(ask(gen, "check", ""), "specs/tuned/toy.yaml:13:5: entry: dead: "));
+    wl_gen_close(gen);
+    free(text), free(with);
+}
+
 TEST(a_users_spec_is_served_by_users_tables) {
     wl_gen *gen;
     CHECK_INT(toy_open(&gen, (toy_files){.table = table}), WL_OK);

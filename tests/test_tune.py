@@ -206,6 +206,16 @@ class Tune(unittest.TestCase):
         for reply in replies[7:]:
             self.assertEqual(reply, "bad this driver has no GPU: nothing can be timed")
 
+    def test_the_worker_without_lse(self):
+        problem = "head_dim=64 dtype=bf16 mask=causal layout=bshd heads=2 seq_q=100 lse="
+        names = self.run_it("list", *(problem + "no").split()).stdout.split()
+        checks = [f"check {next(n for n in names if n.endswith(end))} section_mb 32"
+                  for end in ("_opt_dyn_p32c112", "_opt_dyn_p32c112_ones")]
+        self.assertEqual(self.worker(f"problem 0 {problem}no", *checks), ["good"] * 3)
+        replies = self.worker(f"problem 0 {problem}yes", *checks)
+        self.assertEqual(replies[:2], ["good"] * 2)
+        self.assertRegex(replies[2], "^bad kernel .*_ones sums rounded probabilities: ")
+
     def test_the_worker_with_a_driver_that_does_nothing(self):
         self.fakes()
         name = self.run_it("list", *PROBLEM.split()).stdout.split()[0]

@@ -110,9 +110,9 @@ def _outputs(q, v, out, lse, return_lse):
 
 def forward(q, k, v, causal=False, scale=None, out=None, return_lse=False, *, lse=None,
             variant=None, kernel=None, sms=0):
-    """softmax(scale * q k^T + mask) v into out (made if None). causal is aligned bottom-right;
-    scale None is 1/sqrt(head_dim); lse is log sum exp per row, (batch, heads, seq_q) in float32.
-    variant names one declared in a spec, kernel forces a candidate, sms leaves the others free."""
+    """softmax(scale * q k^T + mask) v into out (made if None), causal aligned bottom-right, scale
+    None as 1/sqrt(head_dim). lse is log sum exp per row, float32 (batch, heads, seq_q); without it
+    out may differ by a rounding. variant: of a spec; kernel: a candidate; sms: most to occupy."""
     out, lse = _outputs(q, v, out, lse, return_lse)
     args = _pack(q, k, v, out, lse, causal, scale, variant, kernel, sms)
     _check(library().wl_forward(_context(q.get_device()), args))

@@ -13,7 +13,7 @@
 struct Rows {
     float top[2];    /* maximum of the scores seen */
     float offset[2]; /* -top * scale */
-    float sum[2];    /* of this thread's columns */
+    float sum[2];    /* of this thread's columns; zero where a multiplication adds them */
 };
 
 /* Keeps the compiler from moving uses of registers that wgmma writes across this point. */
@@ -59,8 +59,11 @@ __device__ __forceinline__ float offset_of(float top, float scale)
 __device__ __forceinline__ void start_rows(Rows &rows, const float *scores, int count, float scale)
 {
     row_maximum(scores, count, rows.top);
-    rows.offset[0] = offset_of(rows.top[0], scale);
-    rows.offset[1] = offset_of(rows.top[1], scale);
+    #pragma unroll
+    for (int r = 0; r < 2; r++) {
+        rows.offset[r] = offset_of(rows.top[r], scale);
+        rows.sum[r] = 0.0f;
+    }
 }
 
 /* Raises the maximum to `top` where that is higher; what was summed before counts `factor` now. */
@@ -76,12 +79,30 @@ __device__ __forceinline__ void raise_rows(Rows &rows, const float *top, float s
     }
 }
 
+/* Makes every P of these offsets 2^steps times smaller. */
+__device__ __forceinline__ void lower_rows(Rows &rows, float steps)
+{
+    rows.offset[0] -= steps;
+    rows.offset[1] -= steps;
+}
+
 /* Optimistic softmax: a row that has seen nothing has no maximum to rely on, so the sums of its
    next tile must fail the test. */
 __device__ __forceinline__ void distrust_empty_rows(Rows &rows)
 {
     rows.offset[0] = rows.top[0] == minus_infinity() ? not_a_number() : rows.offset[0];
     rows.offset[1] = rows.top[1] == minus_infinity() ? not_a_number() : rows.offset[1];
+}
+
+/* Whether a packed pair has a value of 2 or more, infinity or NaN: with no sign, these alone have
+   the first bit of the exponent. */
+__device__ __forceinline__ bool reaches_two(const u32 *pairs, int count)
+{
+    u32 bits = 0;
+    #pragma unroll
+    for (int i = 0; i < count; i++)
+        bits |= pairs[i];
+    return (bits & 0x40004000) != 0;
 }
 
 /* values = 2^(values * scale + offset), and this thread's sums of them. */
@@ -107,7 +128,7 @@ __device__ __forceinline__ void pack_all(const float *values, int count, u32 *pa
         pairs[i / 2] = pack(values[i], values[i + 1]);
 }
 
-/* Both at once, when the pairs are free to be written; the values stay. */
+/* Both at once, when the pairs are free to be written; the values stay. No sums into null. */
 __device__ __forceinline__ void exponentials_packed(const float *values, int count, u32 *pairs,
                                                     u32 (*pack)(float, float), float scale,
                                                     const float *offset, float *sum)
@@ -122,8 +143,10 @@ __device__ __forceinline__ void exponentials_packed(const float *values, int cou
         part[r][1] += b;
         pairs[i / 2] = pack(a, b);
     }
-    sum[0] = part[0][0] + part[0][1];
-    sum[1] = part[1][0] + part[1][1];
+    if (sum) {
+        sum[0] = part[0][0] + part[0][1];
+        sum[1] = part[1][0] + part[1][1];
+    }
 }
 
 __device__ __forceinline__ void rescale(float *out, int count, const float *factor)
@@ -133,16 +156,21 @@ __device__ __forceinline__ void rescale(float *out, int count, const float *fact
         out[i] *= factor[i / 2 % 2];
 }
 
-/* The sums of whole rows, and the log2 of what they stand for: top * scale + log2(sum). */
-__device__ __forceinline__ void finish_rows(Rows &rows, float scale, float *log2_sum)
+/* The sums of whole rows. */
+__device__ __forceinline__ void finish_rows(Rows &rows)
 {
     #pragma unroll
     for (int r = 0; r < 2; r++) {
         rows.sum[r] += __shfl_xor_sync(full_warp, rows.sum[r], 1);
         rows.sum[r] += __shfl_xor_sync(full_warp, rows.sum[r], 2);
-        log2_sum[r] = rows.sum[r] == 0.0f
-            ? minus_infinity() : __fmaf_rn(rows.top[r], scale, log2_approx(rows.sum[r]));
     }
+}
+
+/* The log2 of what the sum of a whole row stands for: the very offset that its P were made with
+   is taken back. */
+__device__ __forceinline__ float log2_of_row(float sum, float offset)
+{
+    return sum == 0.0f ? minus_infinity() : log2_approx(sum) - offset;
 }
 
 #endif

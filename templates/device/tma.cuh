@@ -10,6 +10,12 @@ struct BoxAt {
     int column, row, head, batch;
 };
 
+/* Has the copy engine fetch a map, so that its first copy need not wait for it. */
+__device__ __forceinline__ void tma_prefetch(const TensorMap &map)
+{
+    asm volatile("prefetch.tensormap [%0];" :: "l"(&map) : "memory");
+}
+
 /* Loads one box; rows and columns outside the tensor arrive as zeros and count as bytes. */
 __device__ __forceinline__ void tma_load(void *to, const TensorMap &map, BoxAt at, u64 *bar)
 {

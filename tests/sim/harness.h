@@ -21,7 +21,7 @@ typedef struct {
 typedef struct {
     const char *name;
     wl_dtype dtype;
-    bool causal;
+    bool causal, lse; /* lse: it has one to give */
     int dim, dim_v;
 } subject;
 
@@ -77,13 +77,14 @@ __attribute__((unused)) static void read_subject(const harness *h, const char *n
     wl_launch *record = wl_alloc(sizeof *record);
     const wl_request request = {.name = name, .ptx = true};
     need(wl_kernel_choose(wl_context_tools(h->ctx), &request, record, NULL), name);
-    *out = (subject){.name = name};
+    *out = (subject){.name = name, .lse = true};
     for (int i = 0; i < record->n_axes; i++) {
         const char *word = record->axis[i].word, *value = record->axis[i].value;
         if (!strcmp(word, "head_dim")) out->dim = atoi(value);
         if (!strcmp(word, "head_dim_v")) out->dim_v = atoi(value);
         if (!strcmp(word, "dtype")) out->dtype = !strcmp(value, "fp16") ? WL_FP16 : WL_BF16;
         if (!strcmp(word, "mask")) out->causal = !strcmp(value, "causal");
+        if (!strcmp(word, "lse")) out->lse = !strcmp(value, "yes");
     }
     free(record);
 }
@@ -159,7 +160,7 @@ __attribute__((unused)) static wl_status run_forward(harness *h, const subject *
                             .k = tensor_of(h, k, s, K, bhsd),
                             .v = tensor_of(h, k, s, V, bhsd),
                             .o = tensor_of(h, k, s, O, bhsd),
-                            .lse = (float *)(uintptr_t)h->device_lse,
+                            .lse = k->lse ? (float *)(uintptr_t)h->device_lse : NULL,
                             .mask = k->causal ? WL_MASK_CAUSAL : WL_MASK_NONE,
                             .kernel = k->name,
                             .sms = h->sms};
@@ -192,7 +193,7 @@ __attribute__((unused)) static wl_status check_forward(const harness *h, const s
                                     .k = h->host[K],
                                     .v = h->host[V],
                                     .o = h->host[O],
-                                    .lse = h->lse};
+                                    .lse = k->lse ? h->lse : NULL};
     return wl_reference_check(&reference, work, &difference);
 }
 
