@@ -91,7 +91,7 @@ class Tuned(unittest.TestCase):
 
     def test_the_workload_has_no_bucket_twice(self):
         with tempfile.TemporaryDirectory() as folder:
-            rows = [{**TIMED, "problem": p.problem, "kernel": "x"} for p in tuned.workload()]
+            rows = [{**TIMED, "problem": p, "kernel": "x"} for p in tuned.workload()]
             done = self.convert(folder, rows)[0]
             self.assertGreaterEqual(len(rows), 80)
             self.assertNotIn("again", done.stdout)
@@ -142,6 +142,11 @@ class Cases(unittest.TestCase):
     def test_forced_cases_name_the_kernel_and_the_variant(self):
         for c in cases.forced("vit_l14_d80_fp16_none_m64n64_s3"):
             self.assertEqual((c.variant, c.d, c.dtype, c.mask), ("vit_l14", 80, "fp16", "none"))
+            self.assertTrue(c.lse and "lse" not in c.problem)
+
+    def test_kernels_that_give_no_lse_are_asked_for_none(self):
+        for c in cases.forced("fwd_d64_bf16_none_m64n64_s4_w1_ones"):
+            self.assertTrue(not c.lse and c.problem.endswith(" lse=no") and "_no_lse" in str(c))
 
 
 class Points(unittest.TestCase):
@@ -150,6 +155,7 @@ class Points(unittest.TestCase):
         self.assertEqual((len(known), len(drawn)), (36, 24))
         for p in known + drawn:
             self.assertEqual(points.parse(p.problem), p)
+            self.assertTrue(p.problem.endswith(" lse=no"))
         self.assertEqual(drawn, points.drawn())
         self.assertNotEqual(drawn, points.drawn(1))
 
@@ -195,6 +201,12 @@ class Tables(unittest.TestCase):
         self.assertIn("| CPU time of a launch, C | 3.46 µs |", self.make("costs"))
         self.assertIn("NVIDIA H200, driver 580.1, CUDA 13.0, 2026-11-30, commit abc",
                       self.make("costs"))
+
+    def test_what_lse_costs(self):
+        self.assertIn("Timed with LSE.", self.make("speed"))
+        rows = [{**row, "ours_lse_us": us} for row, us in zip(DATA["rows"], (1030.0, 501.0))]
+        self.assertEqual(tables.lse({**DATA, "rows": rows}), "Timed without LSE, as by default; "
+                         "with it a call takes 0.2 to 3.0 % longer.")
 
     def test_full_is_all_of_them(self):
         made = self.make("full")

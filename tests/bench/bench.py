@@ -79,7 +79,8 @@ def prepare(points, args):
         names += [chosen(f"{e} {p.problem}") for e in args.entries if e.startswith("variant=")
                   for p in points]
     else:
-        names = [chosen(p.problem) for p in points]
+        names = [chosen(problem) for p in points
+                 for problem in (p.problem, p.problem.replace("lse=no", "lse=yes"))]
     return compile_all(filter(None, names), args.jobs, args.compile_seconds)
 
 
@@ -89,11 +90,12 @@ def our_calls(point, args, q, k, v, failed):
     import contenders
     calls, bad = {}, {}
     given = [e for e in args.entries if fits(e, point)]
-    for label in given if args.candidates else ["ours"]:
+    for label in given if args.candidates else ["ours", "ours_lse"]:
         try:
             if label in failed:
                 raise RuntimeError(failed[label])
-            call = contenders.ours(q, k, v, point, **(force(label) if given else {}))
+            call = contenders.ours(q, k, v, point, label == "ours_lse",
+                                   **(force(label) if given else {}))
             error = norm_error(call(), q, k, v, point)
             if not error <= NORM_LIMIT[point.dtype]:
                 raise RuntimeError(f"norm ratio {error:.3g}")
@@ -125,8 +127,10 @@ def measure(point, args, fa3_function, failed, clock):
 
 def row_of(point, times):
     us, noise, mhz = times["ours"]
+    with_lse = {"ours_lse_us": round(times["ours_lse"][0], 2)} if "ours_lse" in times else {}
     return {"problem": point.problem, "name": chosen(point.problem), "ours_us": round(us, 2),
-            "peers": {n: round(t[0], 2) for n, t in times.items() if n != "ours"},
+            **with_lse,
+            "peers": {n: round(t[0], 2) for n, t in times.items() if not n.startswith("ours")},
             "tflops": round(point.flops / us / 1e6, 1), "noise": round(noise, 4),
             "clock_mhz": mhz}
 
@@ -201,8 +205,7 @@ def call_costs():
     tiny = table.Point(64, 64, "bf16", "none", 1, 1, 1, 64, 64)
     q, k, v = tensors(tiny)
     o = torch.empty_like(q)
-    lse = torch.empty(1, 1, 64, device="cuda")
-    lib, context, args = warploom.prepared(q, k, v, out=o, lse=lse)
+    lib, context, args = warploom.prepared(q, k, v, out=o)
     launch = subprocess.run([os.path.join(build_folder(), "launch_cost")], text=True,
                             capture_output=True)
     if launch.returncode:

@@ -14,10 +14,11 @@ FA3_MODULES = ("flash_attn_interface", "fa3_fwd_interface", "flash_attn_3.flash_
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "fa2": SDPBackend.FLASH_ATTENTION}
 
 
-def ours(q, k, v, point, **force):
-    """O and LSE by a prepared call. FA2 and FA3 give LSE too, cuDNN does not."""
+def ours(q, k, v, point, with_lse=False, **force):
+    """O, as by warploom.forward's default, or O and LSE, by a prepared call. FA2 and FA3 give LSE
+    whether it is wanted or not, cuDNN does not."""
     o = torch.empty(*q.shape[:3], v.shape[3], dtype=q.dtype, device=q.device)
-    lse = torch.empty(q.shape[0], q.shape[2], q.shape[1], device=q.device)
+    lse = torch.empty(q.shape[0], q.shape[2], q.shape[1], device=q.device) if with_lse else None
     return warploom.forward_plan(q, k, v, point.mask == "causal", out=o, lse=lse, **force)
 
 

@@ -38,7 +38,8 @@ class Point:
                   f"batch={self.batch}", f"heads={self.heads}"]
         words += [f"kv_heads={self.kv_heads}"] if self.kv_heads != self.heads else []
         words += [f"seq_q={self.sq}"]
-        return " ".join(words + ([f"seq_k={self.sk}"] if self.sk != self.sq else []))
+        words += [f"seq_k={self.sk}"] if self.sk != self.sq else []
+        return " ".join([*words, "lse=no"])
 
     @property
     def flops(self):
@@ -53,7 +54,7 @@ class Point:
 
 
 def parse(problem):
-    """A problem's words, as in `Point.problem`, back to the point."""
+    """A problem's words, as in `Point.problem`, back to the point, whatever they say of LSE."""
     w = dict(word.split("=") for word in problem.split())
     d, heads, sq = int(w["head_dim"]), int(w.get("heads", 1)), int(w["seq_q"])
     return Point(d, int(w.get("head_dim_v", d)), w["dtype"], w["mask"],

@@ -43,6 +43,14 @@ def known_rows(data):
     return [(p, rows[p]) for p in table.table() if p in rows]
 
 
+def lse(data):
+    """What was timed, and what LSE costs beside it."""
+    costs = [100 * (row["ours_lse_us"] / row["ours_us"] - 1) for row in data["rows"]
+             if "ours_lse_us" in row]
+    return (f"Timed without LSE, as by default; with it a call takes {min(costs):.1f} to "
+            f"{max(costs):.1f} % longer." if costs else "Timed with LSE.")
+
+
 def speed(data):
     """A row a head_dim and mask, a column a length: TFLOP/s and the ratio to FA3."""
     rows = {(p.d, p.mask, p.sq): row for p, row in known_rows(data)}
@@ -57,7 +65,8 @@ def speed(data):
         out.append([d, mask, *cells])
     return lines(["head_dim", "mask", *lengths], out) + [
         "", "TFLOP/s forward, bf16, 16,384 tokens, heads × head_dim = 2,048; in brackets the "
-        "ratio to FlashAttention-3, ~ where it is taken from cuDNN's time and the peers' table."]
+        "ratio to FlashAttention-3, ~ where it is taken from cuDNN's time and the peers' table. "
+        + lse(data)]
 
 
 def compared(row):
@@ -80,8 +89,8 @@ def drawn(data):
     known = table.table()
     rows = [row for row in data["rows"] if table.parse(row["problem"]) not in known]
     return lines(["shape", *COMPARED],
-                 [[row["problem"].replace(" layout=bshd", ""), *compared(row)] for row in rows]) + [
-        "", f"Shapes drawn from seed {data['seed']}."]
+                 [[re.sub(" layout=bshd| lse=no", "", row["problem"]), *compared(row)]
+                  for row in rows]) + ["", f"Shapes drawn from seed {data['seed']}. {lse(data)}"]
 
 
 def costs(data):

@@ -26,7 +26,7 @@ HEAD = """# {name}.yaml - the shipped choices: what was fastest when measured. M
 
 
 def workload():
-    """The 36 points; other head sizes, grouped heads, and one sequence alone."""
+    """Problems: the 36 points; other head sizes, grouped heads, and one sequence alone."""
     points = list(table())
     masks = ("none", "causal")
     for d, dv, heads in ((80, 80, 24), (96, 96, 20), (160, 160, 12), (192, 128, 16)):
@@ -37,7 +37,9 @@ def workload():
                    for mask in masks for s in (1024, 4096, 16384)]
         points += [Point(d, d, "bf16", mask, 1, 16, 16, s, s)
                    for mask in masks for s in (512, 1024, 2048, 4096, 8192)]
-    return list(dict.fromkeys(points))
+    problems = [p.problem for p in dict.fromkeys(points)]
+    return problems + [p.replace("lse=no", "lse=yes") for p in problems  # which have other kernels
+                       if p.startswith("head_dim=64 ")]
 
 
 def words(problem):
@@ -48,7 +50,7 @@ def words(problem):
 def order(problem):
     p = parse(problem)
     return (p.d, p.dv, p.mask != "none", p.heads // p.kv_heads, p.sq, p.sk, p.batch, p.heads,
-            p.dtype)
+            p.dtype, problem)
 
 
 def facts(doctor):
@@ -110,7 +112,7 @@ def measured(options):
     path = os.path.join(BUILD, "tuned.txt")
     problems = workload()
     with open(path, "w", encoding="utf-8") as file:
-        file.write("".join(p.problem + "\n" for p in problems))
+        file.write("".join(p + "\n" for p in problems))
     return ask("tune", "--workload", path, "--seconds", str(options.seconds * len(problems)))
 
 
@@ -125,7 +127,7 @@ def main():
     parser.add_argument("--workload", action="store_true")
     options = parser.parse_args()
     if options.workload:
-        return print("\n".join(p.problem for p in workload()))
+        return print("\n".join(workload()))
     rows = json.load(open(options.results)) if options.results else measured(options)
     about = facts(json.load(open(options.doctor)) if options.doctor else ask("doctor"))
     commit = options.commit or subprocess.run(

@@ -93,6 +93,7 @@ class Case:
     scale: float = 0.0
     kernel: str = ""    # forces this candidate
     variant: str = ""
+    lse: bool = True    # is it asked for
 
     @property
     def layout(self):
@@ -105,7 +106,7 @@ class Case:
         words += [f"head_dim={self.d}", f"head_dim_v={self.dv}", f"dtype={self.dtype}",
                   f"mask={self.mask}", f"layout={self.layout}", f"batch={self.batch}",
                   f"heads={self.heads}", f"kv_heads={self.kv_heads}", f"seq_q={self.sq}",
-                  f"seq_k={self.sk}"]
+                  f"seq_k={self.sk}"] + ([] if self.lse else ["lse=no"])
         return " ".join(words)
 
     @property
@@ -120,6 +121,7 @@ class Case:
                 + f"_{self.dtype}_{self.mask}_{self.view}_b{self.batch}h{self.heads}"
                 + f"k{self.kv_heads}_{self.sq}x{self.sk}_{self.kind}")
         text += f"_scale{self.scale:g}" if self.scale else ""
+        text += "" if self.lse else "_no_lse"
         return text + (f" {self.kernel}" if self.kernel else "")
 
 
@@ -197,6 +199,21 @@ def inputs():
     return cases
 
 
+def without_lse():
+    """Other kernels at head_dim 64, the same ones elsewhere."""
+    cases = [Case(64, 64, "bf16", mask, "bshd", 2, 2, 1 + i % 2, sq, sk, lse=False)
+             for i, (sq, sk) in enumerate(PAIRS) for mask in MASKS]
+    cases += [Case(64, 64, "bf16", mask, "bshd", 1, 2, 2, 300, 1400, kind, lse=False)
+              for kind in KINDS for mask in MASKS]
+    cases += [Case(64, 64, "bf16", mask, view, 8, 16, 4, 520, 520, lse=False)
+              for view in ("bshd", "bhsd", "pad_all") for mask in MASKS]
+    cases += [Case(64, 64, "bf16", mask, "bshd", 4, 16, 16, 2048, 2048, lse=False)
+              for mask in MASKS]
+    return cases + [Case(d, dv, dtype, mask, "bshd", 2, 4, 2, 257, 300, lse=False)
+                    for d, dv, dtype in ((64, 64, "fp16"), (128, 64, "bf16"), (128, 128, "bf16"),
+                                         (256, 256, "bf16"), (80, 80, "fp16")) for mask in MASKS]
+
+
 def large():
     """Enough work items for every multiprocessor several times; and offsets beyond 2^31."""
     cases = [Case(d, d, "bf16", mask, "bshd", 4, 8, 8, 2048, 2048)
@@ -211,7 +228,8 @@ def large():
 
 def table():
     seen, cases = set(), []
-    for case in axes() + lengths() + values() + views() + heads() + inputs() + large():
+    for case in (axes() + lengths() + values() + views() + heads() + inputs() + without_lse()
+                 + large()):
         if str(case) not in seen:
             seen.add(str(case))
             cases.append(case)
@@ -233,6 +251,9 @@ def quick():
     cases += [Case(192, 128, "bf16", "causal", "bshd", 2, 4, 2, 257, 300),
               Case(80, 80, "bf16", "none", "bshd", 2, 4, 2, 257, 300),
               Case(16, 16, "bf16", "causal", "bshd", 2, 4, 2, 257, 300)]
+    cases += [Case(64, 64, "bf16", mask, "bshd", 8, 16, 4, sq, sk, kind, lse=False)
+              for mask in MASKS
+              for sq, sk, kind in ((520, 520, "normal"), (777, 300, "normal"), (300, 1400, "rise"))]
     return list(dict.fromkeys(cases))
 
 
@@ -265,8 +286,9 @@ def cover(names):
 def forced(name):
     """The cases that a forced candidate must pass: cut tiles, grouped heads, dead rows, and the
     inputs that move the running maximum."""
-    family, d, dv, dtype, mask, _ = parse(name)
-    base = Case(d, dv, dtype, mask, kernel=name, variant="" if family == "fwd" else family)
+    family, d, dv, dtype, mask, knobs = parse(name)
+    base = Case(d, dv, dtype, mask, kernel=name, variant="" if family == "fwd" else family,
+                lse="ones" not in knobs)
     return [replace(base, heads=4, sq=333, sk=777),
             replace(base, sq=1000, sk=1000, view="pad_all"),
             replace(base, batch=1, sq=700, sk=130, view="bhsd"),

@@ -81,6 +81,29 @@ def returns():
     return lines
 
 
+def without_lse():
+    """At head_dim 64 a call without LSE gets another kernel, near to the one with; that kernel
+    refuses a call with LSE."""
+    q, k, v = (torch.randn(4, 2048, 16, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    lines = []
+    for causal in (False, True):
+        o, _ = warploom.forward(q, k, v, causal=causal, return_lse=True)
+        alone = warploom.forward(q, k, v, causal=causal)
+        far = (o.float() - alone.float()).norm() / o.float().norm()
+        if not 0 < far < 3e-3:
+            lines.append(f"causal {causal}: with and without LSE O is {far:.3g} apart")
+    try:
+        warploom.forward(q, k, v, kernel=ROUNDED, return_lse=True)
+        lines.append("LSE of rounded sums: accepted")
+    except warploom.Error as e:
+        if "leave lse out" not in str(e):
+            lines.append(f"LSE of rounded sums: {e}")
+    return lines
+
+
+ROUNDED = "fwd_d64_bf16_none_m256n64_s10_w4_fused_opt_dyn_p32c112_ones"
+
+
 def without_keys():
     """With no keys O is 0 and LSE is -inf, whatever was there before."""
     lines = []
@@ -148,4 +171,4 @@ def refusals():
 
 
 CHECKS = (("streams", streams), ("graph", graph), ("returns", returns), ("refusals", refusals),
-          ("without keys", without_keys), ("few SMs", few_sms))
+          ("without keys", without_keys), ("without LSE", without_lse), ("few SMs", few_sms))
