@@ -152,7 +152,7 @@ bench: all $(BUILD)/launch_cost
 mutants: sim-tests
 	@$(BUILD)/sim_mutate $(patsubst generated/%.cu,%,$(wildcard generated/*.cu))
 sim-speed: sim $(BUILD)/sim_speed
-	@WARPLOOM_CACHE=off $(BUILD)/sim_speed fwd_d128_bf16_causal_m192n64_s7_w3_fused_opt_dyn_p32c160
+	@WARPLOOM_CACHE=off $(BUILD)/sim_speed fwd_d128_bf16_causal_m192n64_s7_w3_opt_dyn_p32c160
 fuzz: $(FUZZ)
 	@sh tests/fuzz/run.sh $(or $(T),60) $(BUILD)
 tuned: all

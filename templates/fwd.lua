@@ -41,7 +41,7 @@ function M.plan(c)
     -- Scores, probabilities and output live together; the rest is addresses, rows and temporaries,
     -- or four sums in place of those that adding needs.
     p.needed_registers = p.score_registers + p.score_registers // 2 + p.out_registers +
-        (c.order == "rotated" and 52 or 32)
+        32
     p.register_pool = entry_registers(p.threads) * p.threads
     p.register_sum = 128 * (c.registers_p + c.consumer_warpgroups * c.registers_c)
     p.pingpong = c.consumer_warpgroups > 1 and 1 or 0
@@ -166,10 +166,6 @@ end
 
 -- What each part means, for `explain`.
 function M.explain(c, p)
-    local order = {
-        fused = "P V of one tile and Q K^T of the next are issued together and waited for together",
-        rotated = "Q K^T of the next tile, then P V, which runs under the next tile's softmax",
-    }
     local softmax = {
         exact = "the running maximum is exact",
         lazy = "the maximum is raised, and the output rescaled, only when it grows by 2^8 or more",
@@ -191,7 +187,6 @@ function M.explain(c, p)
         {"ring", ("%d slots of %d bytes: K and V tiles, in turn"):format(c.stages, p.slot_bytes)},
         {"shared memory", ("%d bytes: Q %d, ring %d, O %d, barriers"):format(
             p.shared_bytes, p.q_bytes, p.ring_bytes, p.o_bytes)},
-        {"order", order[c.order]},
         {"softmax", softmax[c.softmax]},
         {"schedule", schedule[c.schedule]},
         {"row sums", row_sums[c.row_sums]},

@@ -16,7 +16,7 @@ LIBRARY = os.path.join(BUILD, "libwarploom-gen-broken.so")
 SPEC = """extends: fwd
 name: broken
 axes: {head_dim: [64], dtype: [bf16], mask: [none]}
-tune: {tile: [[128, 64]], consumer_warpgroups: [2], stages: [4, 3, 6, 2, 5], order: [fused],
+tune: {tile: [[128, 64]], consumer_warpgroups: [2], stages: [4, 3, 6, 2, 5],
        softmax: [exact], schedule: [dynamic], registers: [[40, 232]]}
 """
 PLACE = "        rescale(out, o_regs, inverse);\n    }\n$ else"

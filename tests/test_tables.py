@@ -31,10 +31,10 @@ DATA = {"gpu": "NVIDIA H200", "driver": "580.1", "cuda": "13.0", "torch": "2.11"
              "kv_heads=4 seq_q=777 seq_k=999", "ours_us": 100.0, "peers": {"cudnn_us": 90.0}}]}
 
 
-WINNER = "fwd_d128_bf16_causal_m192n64_s7_w3_fused_opt_dyn_p32c160"
+WINNER = "fwd_d128_bf16_causal_m192n64_s7_w3_opt_dyn_p32c160"
 TIMED = {"problem": "head_dim=128 dtype=bf16 mask=causal layout=bshd batch=4 heads=16 seq_q=4096",
          "kernel": WINNER, "section_mb": 100, "time_us": 381.9, "cold_us": 390.0, "noise_pct": 0.2,
-         "runner_up": "fwd_d128_bf16_causal_m128n128_s4_w2_fused_opt_dyn_p40c232",
+         "runner_up": "fwd_d128_bf16_causal_m128n128_s4_w2_opt_dyn_p40c232",
          "lost_pct": 2.5, "prefer_ratio": 1.0, "timed": 30, "rejected": 0, "finished": "yes"}
 DOCTOR = [{"what": "gpu", "state": "ok", "detail": "0: NVIDIA H200, sm_90a, 132 SMs, 143771 MiB"},
           {"what": "gpu", "state": "ok", "detail": "1: NVIDIA H100, sm_90a, 114 SMs, 81559 MiB"},
@@ -124,7 +124,7 @@ class Cases(unittest.TestCase):
                 self.assertEqual(c.sq, c.sk, c)
 
     def test_names(self):
-        name = "fwd_d192_v128_bf16_causal_m128n64_s5_w2_rotated_lazy_dynamic_p24c240"
+        name = "fwd_d192_v128_bf16_causal_m128n64_s5_w2_lazy_dynamic_p24c240"
         self.assertEqual(cases.parse(name)[:5], ("fwd", 192, 128, "bf16", "causal"))
         self.assertEqual(cases.parse("vit_l14_d80_fp16_none_m64n64")[:4],
                          ("vit_l14", 80, 80, "fp16"))
@@ -132,7 +132,7 @@ class Cases(unittest.TestCase):
 
     def test_cover_takes_every_value_with_few_names(self):
         names = [f"fwd_d64_bf16_none_m{m}n64_s{s}_{o}" for m in (64, 128) for s in (3, 4, 5)
-                 for o in ("fused", "rotated")]
+                 for o in ("opt", "lazy")]
         few = cases.cover(names)
         self.assertEqual(few[0], names[0])
         self.assertEqual(len(few), 3)

@@ -21,7 +21,7 @@ COMMAND = os.path.join(BUILD, "warploom")
 SPEC = """extends: fwd
 name: few
 axes: {head_dim: [64], dtype: [bf16], mask: [causal]}
-tune: {tile: [[64, 64], [128, 64]], consumer_warpgroups: [1, 2], stages: [4], order: [fused],
+tune: {tile: [[64, 64], [128, 64]], consumer_warpgroups: [1, 2], stages: [4],
        softmax: [exact], schedule: [dynamic]}
 """
 PROBLEM = "variant=few head_dim=64 dtype=bf16 mask=causal layout=bshd heads=4 seq_q=100"

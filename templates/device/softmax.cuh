@@ -105,30 +105,9 @@ __device__ __forceinline__ bool reaches_two(const u32 *pairs, int count)
     return (bits & 0x40004000) != 0;
 }
 
-/* values = 2^(values * scale + offset), and this thread's sums of them. */
-__device__ __forceinline__ void exponentials(float *values, int count, float scale,
-                                             const float *offset, float *sum)
-{
-    float part[2][2] = {{0.0f, 0.0f}, {0.0f, 0.0f}};
-    #pragma unroll
-    for (int i = 0; i < count; i++) {
-        values[i] = exp2_approx(__fmaf_rn(values[i], scale, offset[i / 2 % 2]));
-        part[i / 2 % 2][i % 2] += values[i];
-    }
-    sum[0] = part[0][0] + part[0][1];
-    sum[1] = part[1][0] + part[1][1];
-}
-
-/* Pairs of values as A fragments of the next multiplication: its layout is the accumulator's. */
-__device__ __forceinline__ void pack_all(const float *values, int count, u32 *pairs,
-                                         u32 (*pack)(float, float))
-{
-    #pragma unroll
-    for (int i = 0; i < count; i += 2)
-        pairs[i / 2] = pack(values[i], values[i + 1]);
-}
-
-/* Both at once, when the pairs are free to be written; the values stay. No sums into null. */
+/* pairs = 2^(values * scale + offset), rounded: A fragments of the next multiplication, whose
+   layout is the accumulator's. The values stay. sum: of this thread's columns, before they are
+   rounded; null: not wanted. */
 __device__ __forceinline__ void exponentials_packed(const float *values, int count, u32 *pairs,
                                                     u32 (*pack)(float, float), float scale,
                                                     const float *offset, float *sum)

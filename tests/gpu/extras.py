@@ -33,7 +33,7 @@ def streams():
             in zip(cases, tensors, want) if not (torch.equal(t.o, o) and torch.equal(t.lse, lse))]
 
 
-UNPREPARED = "fwd_d128_bf16_none_m128n64_s7_w2_fused_exact_static_p32c232"
+UNPREPARED = "fwd_d128_bf16_none_m128n64_s7_w2_exact_static_p32c232"
 
 
 def graph():
@@ -101,7 +101,7 @@ def without_lse():
     return lines
 
 
-ROUNDED = "fwd_d64_bf16_none_m256n64_s10_w4_fused_opt_dyn_p32c112_ones"
+ROUNDED = "fwd_d64_bf16_none_m256n64_s10_w4_opt_dyn_p32c112_ones"
 
 
 def without_keys():

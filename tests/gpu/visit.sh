@@ -47,19 +47,19 @@ head_dim=80 dtype=bf16 mask=causal layout=bshd heads=3 seq_q=200"
 
 # The same trouble for each way to multiply, to sum and to share out: forced candidates.
 FORCED="head_dim=64 dtype=bf16 mask=causal layout=bshd batch=2 heads=2 seq_q=300 seq_k=433 \
---kernel fwd_d64_bf16_causal_m256n64_s10_w4_fused_opt_dyn_p32c112
+--kernel fwd_d64_bf16_causal_m256n64_s10_w4_opt_dyn_p32c112
 head_dim=128 dtype=bf16 mask=none layout=bhsd heads=2 kv_heads=1 seq_q=333 seq_k=520 \
---kernel fwd_d128_bf16_none_m192n64_s7_w3_fused_opt_dyn_p32c160
+--kernel fwd_d128_bf16_none_m192n64_s7_w3_opt_dyn_p32c160
 head_dim=128 dtype=fp16 mask=causal layout=bshd batch=2 heads=2 seq_q=400 seq_k=150 \
---kernel fwd_d128_fp16_causal_m128n128_s4_w2_rotated_lazy_dyn_p40c232
+--kernel fwd_d128_fp16_causal_m128n128_s4_w2_lazy_dyn_p40c232
 head_dim=128 dtype=bf16 mask=causal layout=bshd heads=2 seq_q=300 \
---kernel fwd_d128_bf16_causal_m64n128_s4_w1_rotated_exact_dyn_p248c248
+--kernel fwd_d128_bf16_causal_m64n128_s4_w1_exact_dyn_p248c248
 head_dim=256 dtype=bf16 mask=causal layout=bshd heads=2 seq_q=260 \
---kernel fwd_d256_bf16_causal_m128n64_s4_w2_fused_exact_static_p40c232
+--kernel fwd_d256_bf16_causal_m128n64_s4_w2_exact_static_p40c232
 head_dim=192 head_dim_v=128 dtype=bf16 mask=none layout=bshd heads=2 seq_q=230 seq_k=200 \
---kernel fwd_d192_v128_bf16_none_m192n64_s4_w3_fused_lazy_static_p32c160
+--kernel fwd_d192_v128_bf16_none_m192n64_s4_w3_lazy_static_p32c160
 head_dim=40 dtype=bf16 mask=causal layout=bshd batch=40 heads=8 seq_q=200 \
---kernel fwd_d40_bf16_causal_m64n64_s2_w1_fused_opt_dyn_p248c248"
+--kernel fwd_d40_bf16_causal_m64n64_s2_w1_opt_dyn_p248c248"
 
 doctor() {
     step libraries 20 sh -c "ldd $B/warploom $B/libwarploom.so $B/libwarploom-gen.so | \

@@ -1,28 +1,31 @@
-// fwd_d256_bf16_none_m128n64_s4_w2_fused_exact_static_p40c232
+// fwd_d192_v128_bf16_causal_m192n64_s4_w3_opt_dyn_p32c160
 //   attention forward for sm_90a
-//   head_dim 256, head_dim_v 256, bf16, mask none
-//   128 query rows x 64 keys a tile, 4 slots for K and V,
-//   2 consumer warpgroups of 64 rows
-//   order fused, softmax exact, schedule static, row sums by add
-// Made by: warploom emit fwd_d256_bf16_none_m128n64_s4_w2_fused_exact_static_p40c232
+//   head_dim 192, head_dim_v 128, bf16, mask causal
+//   192 query rows x 64 keys a tile, 4 slots for K and V,
+//   3 consumer warpgroups of 64 rows
+//   softmax optimistic, schedule dynamic, row sums by add
+// Made by: warploom emit fwd_d192_v128_bf16_causal_m192n64_s4_w3_opt_dyn_p32c160
 #include "params.h"
 #include "barrier.cuh"
 #include "epilogue.cuh"
+#include "schedule.cuh"
 #include "softmax.cuh"
 
-constexpr int head_dim_v = 256;
+constexpr int head_dim_v = 128;
 constexpr int tile_n = 64; // keys
 constexpr int stages = 4;
-constexpr int consumers = 2;
-constexpr int threads = 384;
-constexpr int qk_panels = 4, v_panels = 4; // of 64 columns, 128 bytes a row
-constexpr int slot_panels = 4;
-constexpr int k_steps = 16; // of 16 columns, over head_dim 256
+constexpr int consumers = 3;
+constexpr int threads = 512;
+constexpr int qk_panels = 3, v_panels = 2; // of 64 columns, 128 bytes a row
+constexpr int slot_panels = 3;
+constexpr int k_steps = 12; // of 16 columns, over head_dim 192
 constexpr int o_stages = 2;
 constexpr int s_regs = tile_n / 2, o_regs = head_dim_v / 2; // accumulators a thread holds
+constexpr int clear_columns = tile_n > 64 ? tile_n - 64 : 0; // of a tile but the last: no mask
 constexpr int q_panel_bytes = 64 * 128, slot_panel_bytes = tile_n * 128;
 constexpr int slot_step = slot_panels * slot_panel_bytes / 16; // between descriptors of slots
 constexpr int v_step = slot_step;
+constexpr float sum_limit = 4294967296.0f; // P and its sums have the range for it
 
 struct Smem {
     alignas(1024) u16 q[consumers][qk_panels][64][64];
@@ -30,8 +33,9 @@ struct Smem {
     alignas(1024) u16 o[consumers][4][o_stages][16][64];
     u64 full[stages], empty[stages];
     u64 q_full[consumers], q_empty[consumers];
+    Handout items;
 };
-static_assert(sizeof(Smem) == 230400, "the launch record says how much is there");
+static_assert(sizeof(Smem) == 222208, "the launch record says how much is there");
 
 // A row tile of one (batch, head) pair: rows from `row` to `end`, and how many K/V tiles its last
 // row sees.
@@ -50,11 +54,16 @@ __device__ __forceinline__ int first_row(const fwd_params &p, int tile)
 __device__ __forceinline__ Item decode(const fwd_params &p, int index)
 {
     Item item;
-    item.pair = index / p.row_tiles;
-    const int tile = index - item.pair * p.row_tiles;
+    // Longest rows first, across the heads of a section.
+    const int per_section = p.section * p.row_tiles, section = index / per_section;
+    const int rest = index - section * per_section;
+    const int pairs = min(p.section, p.pairs - section * p.section);
+    const int tiles_below = rest / pairs, tile = p.row_tiles - 1 - tiles_below;
+    item.pair = section * p.section + rest - tiles_below * pairs;
     item.row = first_row(p, tile);
     item.end = first_row(p, tile + 1);
-    item.tiles = (p.seq_k + tile_n - 1) / tile_n;
+    const int last = min(item.end + p.seq_k - p.seq_q, p.seq_k);
+    item.tiles = max(1, (last + tile_n - 1) / tile_n);
     item.batch = item.pair / p.heads;
     item.head = item.pair - item.batch * p.heads;
     return item;
@@ -91,8 +100,16 @@ __device__ __forceinline__ void load_keys_values(Smem &s, const fwd_params &p,
 {
     const int items = p.pairs * p.row_tiles;
     Ring ring = {0, 0};
-    for (int index = blockIdx.x; index < items; index += gridDim.x)
+    int index = blockIdx.x;
+    for (u32 turn = 0;; turn++) {
+        hand_out(s.items, turn, index);
+        if (index >= items)
+            break;
+        const int next = take(p.work);
         load_item(s, decode(p, index), p.group, k_map, v_map, ring);
+        index = next;
+    }
+    leave(p.work);
 }
 
 // One thread of another warp: each consumer's 64 query rows.
@@ -100,7 +117,10 @@ __device__ __forceinline__ void load_queries(Smem &s, const fwd_params &p, const
 {
     const int items = p.pairs * p.row_tiles;
     u32 parity = ~0u; // a bit a consumer
-    for (int index = blockIdx.x; index < items; index += gridDim.x) {
+    for (u32 turn = 0;; turn++) {
+        const int index = receive(s.items, turn);
+        if (index >= items)
+            break;
         const Item item = decode(p, index);
         for (int group = 0; group < consumers; group++) {
             const int row = item.row + group * FWD_GROUP_ROWS;
@@ -137,15 +157,22 @@ __device__ __forceinline__ void multiply_pv(float (&out)[o_regs], const u32 *pro
     wgmma_commit();
 }
 
+// Keeps the old maximum, and with it the output, as long as the sums stay below the limit (NaN
+// and infinity do not): no maximum, no shuffle, no rescaling. Else does the tile again.
 __device__ __forceinline__ void next_softmax(const float (&scores)[s_regs],
                                              u32 (&probs)[s_regs / 2], float (&out)[o_regs],
                                              Rows &rows, float scale)
 {
-    float top[2], factor[2], sum[2];
-    row_maximum(scores, s_regs, top);
-    raise_rows(rows, top, scale, factor);
-    rescale(out, o_regs, factor);
+    float sum[2];
     exponentials_packed(scores, s_regs, probs, pack_bf16, scale, rows.offset, sum);
+    if (__any_sync(full_warp, !(sum[0] < sum_limit) || !(sum[1] < sum_limit))) {
+        float top[2], factor[2];
+        row_maximum(scores, s_regs, top);
+        raise_rows(rows, top, scale, factor);
+        exponentials_packed(scores, s_regs, probs, pack_bf16, scale, rows.offset, sum);
+        rescale(out, o_regs, factor);
+        distrust_empty_rows(rows);
+    }
     rows.sum[0] += sum[0];
     rows.sum[1] += sum[1];
 }
@@ -177,6 +204,7 @@ __device__ __forceinline__ void init_barriers(Smem &s)
         mbarrier_init(&s.q_full[i], 1);
         mbarrier_init(&s.q_empty[i], 4);
     }
+    init_handout(s.items, 4 * consumers + 1);
     mbarrier_init_fence();
 }
 
@@ -208,13 +236,23 @@ __device__ __forceinline__ void consume(Smem &s, const fwd_params &p, const Tens
     if (group == consumers - 1)
         named_arrive(1 + (group + 1) % consumers, 256);
 
-    for (int index = blockIdx.x; index < items; index += gridDim.x) {
+    for (u32 turn = 0;; turn++) {
+        int index = 0;
+        if (lane == 0) // reads for its warp, so that its arrival covers every read
+            index = receive(s.items, turn);
+        index = __shfl_sync(full_warp, index, 0);
+        if (index >= items)
+            break;
         const Item item = decode(p, index);
         const int group_row = item.row + group * FWD_GROUP_ROWS;
         const int row = group_row + warp * 16 + lane / 4;
-        const int all_see = p.seq_k;
-        const int tiles = group_row >= item.end ? 0 : item.tiles;
-        const int limit0 = p.seq_k - lane % 4 * 2, limit1 = limit0;
+        // Row r sees keys below r + past, bottom-right aligned.
+        const int past = p.seq_k - p.seq_q + 1, all_see = min(group_row + past, p.seq_k);
+        const int seen = min(group_row + FWD_GROUP_ROWS - 1 + past, p.seq_k);
+        const int tiles = group_row >= item.end ? 0
+            : min(max(1, (seen + tile_n - 1) / tile_n), item.tiles);
+        const int limit0 = min(row + past, p.seq_k) - lane % 4 * 2;
+        const int limit1 = min(row + 8 + past, p.seq_k) - lane % 4 * 2;
         for (int n = item.tiles - 1; n >= tiles; n--) {
             skip_tile(s, ring, lane);
             if (n > 0) {
@@ -246,6 +284,7 @@ __device__ __forceinline__ void consume(Smem &s, const fwd_params &p, const Tens
             mask_scores(scores, s_regs, limit0 - first_column, limit1 - first_column);
         start_rows(rows, scores, s_regs, scale);
         exponentials_packed(scores, s_regs, probs, pack_bf16, scale, rows.offset, rows.sum);
+        distrust_empty_rows(rows);
 
         #pragma unroll 1
         for (int n = tiles - 2; n >= 0; n--) {
@@ -270,6 +309,12 @@ __device__ __forceinline__ void consume(Smem &s, const fwd_params &p, const Tens
             mbarrier_arrive_by(lane == 0, &s.empty[k_at.slot]);
             if (n == 0)
                 mbarrier_arrive_by(lane == 0, &s.q_empty[group]);
+            // The first tile has seen the last of the group's 64 rows off; the columns that
+            // all of them see are left out.
+            if ((n + 1) * tile_n > all_see)
+                mask_scores(scores + clear_columns / 2, s_regs - clear_columns / 2,
+                            limit0 - n * tile_n - clear_columns,
+                            limit1 - n * tile_n - clear_columns);
             next_softmax(scores, probs, out, rows, scale);
         }
 
@@ -290,7 +335,7 @@ __device__ __forceinline__ void consume(Smem &s, const fwd_params &p, const Tens
 }
 
 extern "C" __global__ void __launch_bounds__(threads, 1)
-fwd_d256_bf16_none_m128n64_s4_w2_fused_exact_static_p40c232(
+fwd_d192_v128_bf16_causal_m192n64_s4_w3_opt_dyn_p32c160(
     const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap k_map,
     const __grid_constant__ TensorMap v_map, const __grid_constant__ TensorMap o_map,
     const __grid_constant__ fwd_params p)
@@ -310,13 +355,13 @@ fwd_d256_bf16_none_m128n64_s4_w2_fused_exact_static_p40c232(
     __syncthreads();
 
     if (warpgroup == 0) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
         if (threadIdx.x == 0)
             load_keys_values(s, p, k_map, v_map);
         else if (threadIdx.x == 32)
             load_queries(s, p, q_map);
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
         consume(s, p, o_map, warpgroup - 1);
     }
 }
@@ -339,22 +384,17 @@ __device__ __forceinline__ void wgmma_qk(float (&d)[32], u64 a, u64 b, int add)
         : "l"(a), "l"(b), "r"(add));
 }
 
-// D (64 x 256) += A B, 16 keys; A in registers, B's rows are keys.
-__device__ __forceinline__ void wgmma_pv(float (&d)[128], const u32 *a, u64 b)
+// D (64 x 128) += A B, 16 keys; A in registers, B's rows are keys.
+__device__ __forceinline__ void wgmma_pv(float (&d)[64], const u32 *a, u64 b)
 {
     asm volatile(
         "{ "
-        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
         "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17,\n"
         "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33,\n"
         "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49,\n"
-        "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65,\n"
-        "%66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81,\n"
-        "%82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97,\n"
-        "%98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111,\n"
-        "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124,\n"
-        "%125, %126, %127}, \n"
-        "{%128, %129, %130, %131}, %132, 1, 1, 1, 1; }"
+        "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, \n"
+        "{%64, %65, %66, %67}, %68, 1, 1, 1, 1; }"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
           "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]),
           "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]),
@@ -365,17 +405,6 @@ __device__ __forceinline__ void wgmma_pv(float (&d)[128], const u32 *a, u64 b)
           "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
           "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]),
           "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]),
-          "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]),
-          "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]),
-          "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]),
-          "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]),
-          "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]),
-          "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), "+f"(d[96]),
-          "+f"(d[97]), "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]),
-          "+f"(d[103]), "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]),
-          "+f"(d[109]), "+f"(d[110]), "+f"(d[111]), "+f"(d[112]), "+f"(d[113]), "+f"(d[114]),
-          "+f"(d[115]), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]), "+f"(d[120]),
-          "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]),
-          "+f"(d[127])
+          "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }

@@ -1,10 +1,10 @@
-// fwd_d128_bf16_causal_m192n64_s7_w3_fused_opt_dyn_p32c160
+// fwd_d128_bf16_causal_m192n64_s7_w3_opt_dyn_p32c160
 //   attention forward for sm_90a
 //   head_dim 128, head_dim_v 128, bf16, mask causal
 //   192 query rows x 64 keys a tile, 7 slots for K and V,
 //   3 consumer warpgroups of 64 rows
-//   order fused, softmax optimistic, schedule dynamic, row sums by add
-// Made by: warploom emit fwd_d128_bf16_causal_m192n64_s7_w3_fused_opt_dyn_p32c160
+//   softmax optimistic, schedule dynamic, row sums by add
+// Made by: warploom emit fwd_d128_bf16_causal_m192n64_s7_w3_opt_dyn_p32c160
 #include "params.h"
 #include "barrier.cuh"
 #include "epilogue.cuh"
@@ -335,7 +335,7 @@ __device__ __forceinline__ void consume(Smem &s, const fwd_params &p, const Tens
 }
 
 extern "C" __global__ void __launch_bounds__(threads, 1)
-fwd_d128_bf16_causal_m192n64_s7_w3_fused_opt_dyn_p32c160(
+fwd_d128_bf16_causal_m192n64_s7_w3_opt_dyn_p32c160(
     const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap k_map,
     const __grid_constant__ TensorMap v_map, const __grid_constant__ TensorMap o_map,
     const __grid_constant__ fwd_params p)

@@ -1,31 +1,31 @@
-// fwd_d64_bf16_causal_m256n64_s10_w4_fused_opt_dyn_p32c112
+// fwd_d128_fp16_causal_m128n128_s4_w2_lazy_dyn_p40c232
 //   attention forward for sm_90a
-//   head_dim 64, head_dim_v 64, bf16, mask causal
-//   256 query rows x 64 keys a tile, 10 slots for K and V,
-//   4 consumer warpgroups of 64 rows
-//   order fused, softmax optimistic, schedule dynamic, row sums by add
-// Made by: warploom emit fwd_d64_bf16_causal_m256n64_s10_w4_fused_opt_dyn_p32c112
+//   head_dim 128, head_dim_v 128, fp16, mask causal
+//   128 query rows x 128 keys a tile, 4 slots for K and V,
+//   2 consumer warpgroups of 64 rows
+//   softmax lazy, schedule dynamic, row sums by add
+// Made by: warploom emit fwd_d128_fp16_causal_m128n128_s4_w2_lazy_dyn_p40c232
 #include "params.h"
 #include "barrier.cuh"
 #include "epilogue.cuh"
 #include "schedule.cuh"
 #include "softmax.cuh"
 
-constexpr int head_dim_v = 64;
-constexpr int tile_n = 64; // keys
-constexpr int stages = 10;
-constexpr int consumers = 4;
-constexpr int threads = 640;
-constexpr int qk_panels = 1, v_panels = 1; // of 64 columns, 128 bytes a row
-constexpr int slot_panels = 1;
-constexpr int k_steps = 4; // of 16 columns, over head_dim 64
-constexpr int o_stages = 1;
+constexpr int head_dim_v = 128;
+constexpr int tile_n = 128; // keys
+constexpr int stages = 4;
+constexpr int consumers = 2;
+constexpr int threads = 384;
+constexpr int qk_panels = 2, v_panels = 2; // of 64 columns, 128 bytes a row
+constexpr int slot_panels = 2;
+constexpr int k_steps = 8; // of 16 columns, over head_dim 128
+constexpr int o_stages = 2;
 constexpr int s_regs = tile_n / 2, o_regs = head_dim_v / 2; // accumulators a thread holds
 constexpr int clear_columns = tile_n > 64 ? tile_n - 64 : 0; // of a tile but the last: no mask
 constexpr int q_panel_bytes = 64 * 128, slot_panel_bytes = tile_n * 128;
 constexpr int slot_step = slot_panels * slot_panel_bytes / 16; // between descriptors of slots
 constexpr int v_step = slot_step;
-constexpr float sum_limit = 4294967296.0f; // P and its sums have the range for it
+constexpr float lazy_growth = 8.0f; // of the exponent: P may reach 2^8
 
 struct Smem {
     alignas(1024) u16 q[consumers][qk_panels][64][64];
@@ -35,7 +35,7 @@ struct Smem {
     u64 q_full[consumers], q_empty[consumers];
     Handout items;
 };
-static_assert(sizeof(Smem) == 148480, "the launch record says how much is there");
+static_assert(sizeof(Smem) == 197632, "the launch record says how much is there");
 
 // A row tile of one (batch, head) pair: rows from `row` to `end`, and how many K/V tiles its last
 // row sees.
@@ -157,22 +157,19 @@ __device__ __forceinline__ void multiply_pv(float (&out)[o_regs], const u32 *pro
     wgmma_commit();
 }
 
-// Keeps the old maximum, and with it the output, as long as the sums stay below the limit (NaN
-// and infinity do not): no maximum, no shuffle, no rescaling. Else does the tile again.
 __device__ __forceinline__ void next_softmax(const float (&scores)[s_regs],
                                              u32 (&probs)[s_regs / 2], float (&out)[o_regs],
                                              Rows &rows, float scale)
 {
-    float sum[2];
-    exponentials_packed(scores, s_regs, probs, pack_bf16, scale, rows.offset, sum);
-    if (__any_sync(full_warp, !(sum[0] < sum_limit) || !(sum[1] < sum_limit))) {
-        float top[2], factor[2];
-        row_maximum(scores, s_regs, top);
+    float top[2], factor[2], sum[2];
+    row_maximum(scores, s_regs, top);
+    const bool grown = (top[0] - rows.top[0]) * scale > lazy_growth ||
+                       (top[1] - rows.top[1]) * scale > lazy_growth;
+    if (__any_sync(full_warp, grown)) {
         raise_rows(rows, top, scale, factor);
-        exponentials_packed(scores, s_regs, probs, pack_bf16, scale, rows.offset, sum);
         rescale(out, o_regs, factor);
-        distrust_empty_rows(rows);
     }
+    exponentials_packed(scores, s_regs, probs, pack_fp16, scale, rows.offset, sum);
     rows.sum[0] += sum[0];
     rows.sum[1] += sum[1];
 }
@@ -283,8 +280,7 @@ __device__ __forceinline__ void consume(Smem &s, const fwd_params &p, const Tens
         if (first_column + tile_n > all_see)
             mask_scores(scores, s_regs, limit0 - first_column, limit1 - first_column);
         start_rows(rows, scores, s_regs, scale);
-        exponentials_packed(scores, s_regs, probs, pack_bf16, scale, rows.offset, rows.sum);
-        distrust_empty_rows(rows);
+        exponentials_packed(scores, s_regs, probs, pack_fp16, scale, rows.offset, rows.sum);
 
         #pragma unroll 1
         for (int n = tiles - 2; n >= 0; n--) {
@@ -328,14 +324,14 @@ __device__ __forceinline__ void consume(Smem &s, const fwd_params &p, const Tens
         advance(ring, stages);
         normalise(out, rows, p, item.pair, row);
         const BoxAt at = {0, group_row + warp * 16, item.head, item.batch};
-        store_rows(out, head_dim_v, pack_bf16, s.o[group][warp], o_stages, o_map, at);
+        store_rows(out, head_dim_v, pack_fp16, s.o[group][warp], o_stages, o_map, at);
     }
     if (lane == 0)
         tma_store_wait();
 }
 
 extern "C" __global__ void __launch_bounds__(threads, 1)
-fwd_d64_bf16_causal_m256n64_s10_w4_fused_opt_dyn_p32c112(
+fwd_d128_fp16_causal_m128n128_s4_w2_lazy_dyn_p40c232(
     const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap k_map,
     const __grid_constant__ TensorMap v_map, const __grid_constant__ TensorMap o_map,
     const __grid_constant__ fwd_params p)
@@ -355,49 +351,63 @@ fwd_d64_bf16_causal_m256n64_s10_w4_fused_opt_dyn_p32c112(
     __syncthreads();
 
     if (warpgroup == 0) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         if (threadIdx.x == 0)
             load_keys_values(s, p, k_map, v_map);
         else if (threadIdx.x == 32)
             load_queries(s, p, q_map);
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
         consume(s, p, o_map, warpgroup - 1);
     }
 }
 
-// D (64 x 64) = or += A B^T, 16 columns; both in shared memory.
-__device__ __forceinline__ void wgmma_qk(float (&d)[32], u64 a, u64 b, int add)
+// D (64 x 128) = or += A B^T, 16 columns; both in shared memory.
+__device__ __forceinline__ void wgmma_qk(float (&d)[64], u64 a, u64 b, int add)
 {
     asm volatile(
-        "{ .reg .pred p; setp.ne.b32 p, %34, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+        "{ .reg .pred p; setp.ne.b32 p, %66, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16\n"
         "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17,\n"
-        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, \n"
-        "%32, %33, p, 1, 1, 0, 0; }"
+        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33,\n"
+        "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49,\n"
+        "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, \n"
+        "%64, %65, p, 1, 1, 0, 0; }"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
           "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]),
           "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]),
           "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
           "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]),
-          "+f"(d[31])
+          "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]),
+          "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]),
+          "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
+          "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]),
+          "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]),
+          "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
         : "l"(a), "l"(b), "r"(add));
 }
 
-// D (64 x 64) += A B, 16 keys; A in registers, B's rows are keys.
-__device__ __forceinline__ void wgmma_pv(float (&d)[32], const u32 *a, u64 b)
+// D (64 x 128) += A B, 16 keys; A in registers, B's rows are keys.
+__device__ __forceinline__ void wgmma_pv(float (&d)[64], const u32 *a, u64 b)
 {
     asm volatile(
         "{ "
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16\n"
         "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17,\n"
-        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, \n"
-        "{%32, %33, %34, %35}, %36, 1, 1, 1, 1; }"
+        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33,\n"
+        "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49,\n"
+        "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, \n"
+        "{%64, %65, %66, %67}, %68, 1, 1, 1, 1; }"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
           "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]),
           "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]),
           "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
           "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]),
-          "+f"(d[31])
+          "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]),
+          "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]),
+          "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
+          "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]),
+          "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]),
+          "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
