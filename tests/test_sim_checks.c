@@ -37,6 +37,12 @@
 #define WG_WAIT "wgmma.wait_group.sync.aligned 0;\n"
 #define USE_D "mul.wide.u32 %d11, %r0, 4; add.u64 %d12, %d0, %d11; st.global.f32 [%d12], %f0;\n"
 
+/* Each half of a warp, with a mask of its own. */
+#define HALF "setp.lt.u32 %p5, %r2, 16;\nselp.b32 %r16, 0xffff, 0xffff0000, %p5;\n"
+#define OTHER_WORD(far) "xor.b32 %r13, %r12, " #far ";\nld.shared.u32 %r9, [%r13];\n"
+#define GLOBAL_WORD "mul.wide.u32 %d11, %r0, 4; add.u64 %d12, %d0, %d11;\n"
+#define GLOBAL_OTHER "xor.b64 %d13, %d12, 4;\nld.global.u32 %r9, [%d13];\n"
+
 /* Two blocks of a cluster, and two without one. */
 #define PEER                                                                                       \
     "mov.u32 %r13, %cluster_ctarank; xor.b32 %r14, %r13, 1; mapa.shared::cluster.u32 %r15, %r3, "  \
@@ -71,6 +77,66 @@ static const row rows[] = {
      "shl.b32 %r11, %r0, 1; add.u32 %r12, %r3, %r11; cvt.u16.u32 %h0, %r0;\n"
      "st.shared.u16 [%r12], %h0;\nld.shared.u16 %h1, [%r12];",
      NULL},
+    /* some lanes of a warp */
+    {NULL, 32, 1, 1, FILL HALF "bar.warp.sync %r16;\n" OTHER_WORD(4), NULL},
+    {"race", 32, 1, 1, FILL HALF "bar.warp.sync %r16;\n" OTHER_WORD(64), "another lane"},
+    {"race", 32, 1, 1, HALF "bar.warp.sync %r16;\n" FILL OTHER_WORD(4), "another lane"},
+    {NULL, 32, 1, 1,
+     FILL HALF "bar.warp.sync %r16;\nsetp.ge.u32 %p6, %r2, 8;\n"
+               "@%p6 bra REST;\nbar.warp.sync 255;\nREST:\n" OTHER_WORD(32),
+     NULL},
+    {NULL, 32, 1, 1,
+     OWN_WORD HALF "@!%p5 bra HIGH;\nst.shared.u32 [%r12], %r0;\nbar.warp.sync 0xffff;\n"
+     OTHER_WORD(4) "bra OUT;\nHIGH:\nst.shared.u32 [%r12], %r0;\nbar.warp.sync 0xffff0000;\n"
+     OTHER_WORD(8) "OUT:",
+     NULL},
+    {NULL, 64, 1, 1,
+     READY OWN_WORD HALF "@!%p1 bra READ;\n@!%p5 ret;\nst.shared.u32 [%r12], %r0;\n"
+     "bar.warp.sync 0xffff;\n@%p0 mbarrier.arrive.shared::cta.b64 _, [%r3+4096];\nret;\nREAD:\n"
+     WAIT(0) "ld.shared.u32 %r9, [%r3+20];",
+     NULL},
+    {"race", 64, 1, 1,
+     READY OWN_WORD HALF "@!%p1 bra READ;\n@!%p5 bra OUT;\nbar.warp.sync 0xffff;\n"
+     "st.shared.u32 [%r12], %r0;\n@%p0 mbarrier.arrive.shared::cta.b64 _, [%r3+4096];\nOUT:\n"
+     "ret;\nREAD:\n" WAIT(0) "ld.shared.u32 %r9, [%r3+20];",
+     "reads shared"},
+    {"race", 64, 1, 1,
+     READY OWN_WORD HALF "@!%p1 bra READ;\nst.shared.u32 [%r12], %r0;\nbar.warp.sync %r16;\n"
+     "@%p0 mbarrier.arrive.shared::cta.b64 _, [%r3+4096];\nret;\nREAD:\n"
+     WAIT(0) "ld.shared.u32 %r9, [%r3+80];",
+     "reads shared"},
+    {NULL, 32, 1, 1,
+     HALF "shfl.sync.bfly.b32 %r17, %r2, 1, 31, %r16;\nxor.b32 %r18, %r2, 1;\n"
+          "setp.ne.u32 %p6, %r17, %r18;\n@%p6 trap;\n"
+          "vote.sync.ballot.b32 %r17, %p5, %r16;\nselp.b32 %r18, 0xffff, 0, %p5;\n"
+          "setp.ne.u32 %p6, %r17, %r18;\n@%p6 trap;\n"
+          "redux.sync.add.u32 %r17, %r2, %r16;\nselp.b32 %r18, 120, 376, %p5;\n"
+          "setp.ne.u32 %p6, %r17, %r18;\n@%p6 trap;",
+     NULL},
+    {NULL, 32, 1, 1, /* the first half comes late */
+     HALF "setp.lt.u32 %p6, %r2, 8;\n@%p6 bra LATE;\nHERE:\n"
+          "shfl.sync.bfly.b32 %r17, %r2, 15, 31, %r16;\nxor.b32 %r18, %r2, 15;\n"
+          "setp.ne.u32 %p7, %r17, %r18;\n@%p7 trap;\nret;\nLATE:\nbra HERE;",
+     NULL},
+    {"divergence", 32, 1, 1, HALF "not.b32 %r16, %r16;\nbar.warp.sync %r16;", "not in its mask"},
+    /* lanes and global memory */
+    {"race", 32, 1, 1, "st.global.u32 [%d0], %r0;", "another lane"},
+    {NULL, 32, 1, 1, "st.global.u32 [%d0], 7;", NULL},
+    {NULL, 32, 1, 1, GLOBAL_WORD "st.global.u32 [%d12], %r0;\nld.global.u32 %r9, [%d12];", NULL},
+    {"race", 32, 1, 1, GLOBAL_WORD "st.global.u32 [%d12], %r0;\n" GLOBAL_OTHER, "another lane"},
+    {NULL, 32, 1, 1,
+     GLOBAL_WORD "st.global.u32 [%d12], %r0;\nbar.warp.sync -1;\n" GLOBAL_OTHER, NULL},
+    {NULL, 32, 1, 1,
+     GLOBAL_WORD HALF "st.global.u32 [%d12], %r0;\nbar.warp.sync %r16;\n" GLOBAL_OTHER, NULL},
+    {"race", 32, 1, 1,
+     GLOBAL_WORD "st.global.u32 [%d12], %r0;\nbar.warp.sync -1;\nld.global.u32 %r9, [%d0];\n"
+                 "st.global.u32 [%d12], %r9;",
+     "the read by another lane"},
+    {NULL, 32, 1, 1,
+     "mul.wide.u32 %d11, %r0, 2; add.u64 %d12, %d0, %d11; cvt.u16.u32 %h0, %r0;\n"
+     "st.global.u16 [%d12], %h0;\nld.global.u16 %h1, [%d12];",
+     NULL},
+    {NULL, 32, 1, 1, "atom.global.add.u32 %r9, [%d1], 1;\nred.global.add.u32 [%d1], 1;", NULL},
     /* named barriers hand over memory */
     {NULL, 64, 1, 1,
      "@!%p1 bra CONSUME;\nst.shared.u32 [%r3+128], 5;\nbar.arrive 1, 64;\nret;\nCONSUME:\n"
@@ -338,6 +404,12 @@ static const row rows[] = {
          4) "add.u32 %r16, %r15, 4096;\n"
             "@%p0 st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r15], 5, "
             "[%r16];\n" WAIT(0) "ld.shared.u32 %r9, [%r3];\n" CLUSTER_SYNC,
+     NULL},
+    {NULL, 32, 2, 2, /* whoever has waited for it may leave */
+     PEER INIT FENCE_INIT EXPECT(
+         4) CLUSTER_SYNC "add.u32 %r16, %r15, 4096;\n"
+            "@%p0 st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r15], 5, "
+            "[%r16];\n" WAIT(0) "ld.shared.u32 %r9, [%r3];",
      NULL},
     {"race", 32, 2, 2,
      PEER INIT FENCE_INIT CLUSTER_SYNC EXPECT(

@@ -34,6 +34,16 @@
     "setp.ne.u32 %p4, %r9, 1;\n@%p4 bra OTHER;\natom.global.add.u32 %r9, [%d1], 1;\n" first        \
     "atom.global.add.u32 %r9, [%d1+4], 1;\nst.relaxed.gpu.global.u32 [%d1+8], 1;"
 
+/* Warp 1 of block 0 writes and fences; after a barrier thread 0, which has fenced before it, counts
+   for all. Block 1 waits. */
+#define COUNTED(fence, write, seen)                                                                \
+    "@!%p3 bra OTHER;\n" write fence SYNC                                                          \
+    "@%p0 atom.global.add.u32 %r9, [%d1], 1;\nret;\nOTHER:\n@!%p0 bra SEEN;\nSPIN:\n"             \
+    "ld.volatile.global.u32 %r9, [%d1];\nsetp.eq.u32 %p4, %r9, 0;\n@%p4 bra SPIN;\nSEEN:\n" SYNC   \
+    seen "ld.global.u32 %r10, [%d0+132];"
+#define WRITES                                                                                     \
+    "mul.wide.u32 %d11, %r0, 4; add.u64 %d12, %d0, %d11;\nst.global.u32 [%d12], %r0;\n"
+
 /* 16 bytes that a thread has written, loaded by a bulk copy. */
 #define WRITE16 "st.global.v4.u32 [%d0], {%r0, %r0, %r0, %r0};\n"
 #define READY                                                                                      \
@@ -124,6 +134,11 @@ static const row rows[] = {
      BLOCKS EXCH_G " [%d1], 1;\n" SPIN(RELAXED, "%d1") "st.global.u32 [%d1], 0;", NULL},
     {"race", 32, 2, 1,
      BLOCKS EXCH_G " [%d1], 1;\nret;\nOTHER:\nst.global.u32 [%d1], 0;", "overwrites global"},
+    {NULL, 64, 2, 1, COUNTED("membar.gl;\n", WRITES, "membar.gl;\n"), NULL},
+    {"race", 64, 2, 1, COUNTED("membar.cta;\n", WRITES, "membar.gl;\n"), "reads global"},
+    {"race", 64, 2, 1, COUNTED("fence.acq_rel.gpu;\n", WRITES, "membar.gl;\n"), "reads global"},
+    {"race", 64, 2, 1, COUNTED("membar.gl;\n" WRITES, "", "membar.gl;\n"), "reads global"},
+    {"race", 64, 2, 1, COUNTED("membar.gl;\n", WRITES, ""), "reads global"},
     {NULL, 32, 2, 1, RESET("membar.gl;\n", "membar.gl;\n"), NULL},
     {"race", 32, 2, 1, RESET("", "membar.gl;\n"), "overwrites global"},
     {"race", 32, 2, 1, RESET("membar.gl;\n", ""), "overwrites global"},

@@ -200,7 +200,7 @@ static void queue_write(warp *w, const sim_insn *i, async_op o, block *b, uint32
     mbarrier *m = completion(w, i, b, barrier, l);
     uint32_t room = room_of(&o);
     if (!m || !shared_at(w, i, b, o.shared, room, 1)) return;
-    shared_remote(w, i, b);
+    shared_remote(w, i, b, true);
     mem_access a = {b,   w, i, warp_tells(w, 1u << l), agent_epoch(w, i, m->agent, m->phase + 1),
                     true};
     if (checks(w)) {

@@ -55,6 +55,18 @@ static void cap(const cluster *c, vclock *v, uint32_t agent, uint32_t at) {
     if (c->images && image[c->images] > at) image[c->images] = at;
 }
 
+/* The tick up to which all lanes of `mask` know what the others did. */
+static uint32_t known_of_lanes(const warp *w, uint32_t mask, uint32_t others) {
+    uint32_t least = UINT32_MAX;
+    for (uint32_t a = 0; a < SIM_LANES && w->synced; a++)
+        for (uint32_t b = 0; b < SIM_LANES && mask >> a & 1; b++) {
+            const uint32_t known = w->synced[SIM_LANES * a + b];
+            bool all = !(w->fresh >> b & 1) && known == w->synced[SIM_LANES * b + b];
+            if (others >> b & 1 && !all && known < least) least = known;
+        }
+    return w->synced && least > w->joined ? least : w->joined;
+}
+
 /* What other lanes have done since the lanes joined is not theirs to tell. */
 const vclock *warp_tells(warp *w, uint32_t mask) {
     const vclock *knows = warp_knows(w, mask);
@@ -66,8 +78,10 @@ const vclock *warp_tells(warp *w, uint32_t mask) {
         m->told.v = wl_grow(m->told.v, m->told_room * sizeof *m->told.v);
     }
     clock_copy(c, &m->told, knows);
-    if (w->touched & ~mask) cap(c, &m->told, w->agent, w->joined);
-    if (w->touched_single & ~mask) cap(c, &m->told, w->agent + 1, w->joined);
+    for (uint32_t k = 0; k < 2; k++) {
+        uint32_t others = (k ? w->touched_single : w->touched) & ~mask;
+        if (others) cap(c, &m->told, w->agent + k, known_of_lanes(w, mask, others));
+    }
     return &m->told;
 }
 
@@ -116,7 +130,27 @@ void warp_joins_lanes(warp *w) {
     w->lanes_some = 0;
     if (w->touched | w->touched_single) warp_tick(w);
     w->joined = w->now - 1;
-    w->touched = w->touched_single = 0;
+    w->touched = w->touched_single = w->fresh = 0;
+}
+
+void warp_joins_some(warp *w, uint32_t mask) {
+    uint32_t all[SIM_LANES] = {0};
+    if (!w->synced) w->synced = wl_alloc(SIM_LANES * SIM_LANES * sizeof *w->synced);
+    FOR_LANES(a, mask) {
+        const uint32_t *row = w->synced + SIM_LANES * a;
+        for (uint32_t b = 0; b < SIM_LANES; b++) all[b] = row[b] > all[b] ? row[b] : all[b];
+    }
+    FOR_LANES(b, mask) all[b] = w->now;
+    FOR_LANES(a, mask) memcpy(w->synced + SIM_LANES * a, all, sizeof all);
+    if (w->lanes_some & mask) w->lanes_some |= mask;
+    w->fresh &= ~mask;
+    warp_tick(w);
+}
+
+/* Of several lanes it is not known which: those of its last join are taken. */
+bool warp_lane_knows(const warp *w, uint32_t lane, epoch e) {
+    uint32_t by = epoch_lane(e) < SIM_LANES ? epoch_lane(e) : lane;
+    return w->synced && lane < SIM_LANES && epoch_clock(e) <= w->synced[SIM_LANES * lane + by];
 }
 
 void warp_fences_proxy(warp *w, uint32_t mask, uint32_t images) {
@@ -146,6 +180,7 @@ epoch warp_epoch(warp *w, uint32_t mask, const sim_insn *insn) {
 }
 
 void warp_marks(warp *w, uint32_t mask) {
+    w->fresh |= mask;
     if (mask & (mask - 1)) w->touched |= mask;
     else w->touched_single |= mask;
 }

@@ -192,6 +192,7 @@ static void close_warp(warp *w) {
     for (int k = 0; k < COPIES_KINDS; k++) close_copies(w->copies[k], &w->block->free_groups);
     free(w->r);
     free(w->seen);
+    free(w->synced);
     free(w->writing);
     free(w->reading);
     free(w->defined);

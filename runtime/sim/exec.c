@@ -54,6 +54,28 @@ step warp_gather(warp *w, const sim_insn *i, uint32_t need, uint32_t mask) {
     return NEXT;
 }
 
+step warp_members(warp *w, const sim_insn *i, int k, uint32_t *mask) {
+    const uint32_t *names = slot_of(w, i->operand[k]);
+    lane_group *g = &w->group[w->at];
+    uint32_t need = 0, same = 0;
+    for (uint32_t left = *mask; left; left &= ~same) {
+        need = names[__builtin_ctz(left)];
+        same = i->operand[k] < 0 ? left : 0; /* a constant */
+        FOR_LANES(l, left & ~same) same |= (uint32_t)(names[l] == need) << l;
+        if (!(need & w->alive & ~g->mask)) break;
+    }
+    if (need & w->alive & ~g->mask) return warp_wait(w, WAIT_LANES, NULL, need, 0);
+    if (same != *mask) {
+        w->group[w->n_groups++] = (lane_group){.pc = g->pc, .mask = g->mask & ~same};
+        g->mask = same;
+    }
+    if (same & ~need)
+        report(w, i, 0, "divergence", "lanes %08x execute it, but are not in its mask %08x",
+               same & ~need, need);
+    *mask = same;
+    return warp_gather(w, i, need, same);
+}
+
 step warp_wait(warp *w, int state, void *object, uint32_t a, uint32_t b) {
     lane_group *g = &w->group[w->at];
     g->state = (uint8_t)state;

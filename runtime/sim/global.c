@@ -242,20 +242,44 @@ static const char *who_did(const mem_access *a, const history *h, char *who, siz
     return who;
 }
 
+static bool same_cluster(const mem_access *a, const history *h) {
+    return h->launch == a->warp->machine->run->launch_number &&
+           h->cluster == a->warp->block->cluster->id + 1;
+}
+
+static bool same_warp(const mem_access *a, const history *h) {
+    return same_cluster(a, h) && epoch_agent(h->at) - a->warp->agent <= 1;
+}
+
+static bool lanes_cross(const mem_access *a, const history *h) {
+    return same_cluster(a, h) && lanes_race(a, h->at);
+}
+
+/* Lanes that read in one tick are told together. */
+static uint32_t reading_lane(const mem_access *a, const history *before) {
+    uint32_t lane = epoch_lane(a->at), old = epoch_lane(before->at);
+    if (!same_warp(a, before) || epoch_agent(before->at) != epoch_agent(a->at) || old == lane ||
+        epoch_clock(before->at) <= a->warp->joined)
+        return lane;
+    return old >= UNKNOWN_LANE ? old : SEVERAL_LANES;
+}
+
 static void complain(const mem_access *a, uint64_t address, const char *does, const char *what,
                      const history *h) {
     bool before = h->launch != a->warp->machine->run->launch_number;
     char who[200];
     report(a->warp, a->insn, before ? 0 : h->at, before ? "griddepcontrol" : "race",
-           "%s global 0x%llx, but the %s by %s is not ordered before it%s", does,
-           (unsigned long long)address, what, who_did(a, h, who, sizeof who),
+           "%s global 0x%llx, but the %s by %s%s is not ordered before it%s", does,
+           (unsigned long long)address, what, same_warp(a, h) ? "another lane of " : "",
+           who_did(a, h, who, sizeof who),
            before ? ": no griddepcontrol.wait has been" : "");
 }
 
 static void read_record(const mem_access *a, record *r, uint64_t address) {
     history now = {a->warp->machine->run->launch_number, a->warp->block->cluster->id + 1, a->at};
     char who[200];
-    if (!ordered(a, &r->write) && !alike(a, &r->write) && !observed(a, r))
+    bool known = ordered(a, &r->write) || alike(a, &r->write) || observed(a, r);
+    if (!known || lanes_cross(a, &r->write))
         complain(a, address, "reads", "write", &r->write);
     else if (hidden(a, &r->write))
         report(a->warp, a->insn, r->write.at, "proxy",
@@ -264,6 +288,7 @@ static void read_record(const mem_access *a, record *r, uint64_t address) {
                (unsigned long long)address, who_did(a, &r->write, who, sizeof who));
     int k = 0;
     while (k < READS - 1 && !ordered(a, &r->read[k]) && r->read[k].cluster != now.cluster) k++;
+    now.at = epoch_with_lane(a->at, reading_lane(a, &r->read[k]));
     r->read[k] = now;
     r->older &= (uint8_t)~(1 << k);
 }
@@ -279,6 +304,8 @@ static void write_record(const mem_access *a, record *r, uint64_t address) {
     const history *before[1 + READS] = {&r->write, &r->read[0], &r->read[1]};
     for (int k = 0; k < 1 + READS; k++) {
         bool write = !k || r->older >> (k - 1) & 1;
+        if (lanes_cross(a, before[k]))
+            complain(a, address, "overwrites", write ? "write" : "read", before[k]);
         if (ordered(a, before[k]) || (!k && seen)) continue;
         if (!alike(a, before[k]))
             complain(a, address, "overwrites", write ? "write" : "read", before[k]);
@@ -322,6 +349,8 @@ static void each_record(const mem_access *a, uint64_t address, uint32_t bytes, b
     machine *m = a->warp->machine;
     allocation *in = allocation_at(m, address);
     record *first = lines(m->run->memory, in);
+    mem_access whole = *a; /* of a line: its lanes are not told apart */
+    if (epoch_lane(a->at) < UNKNOWN_LANE) whole.at = epoch_with_lane(a->at, UNKNOWN_LANE);
     if (!first) return; /* no memory for it: not checked */
     for (uint32_t n; bytes; address += n, bytes -= n) {
         uint32_t at = address & 127;
@@ -333,7 +362,7 @@ static void each_record(const mem_access *a, uint64_t address, uint32_t bytes, b
             for (uint32_t k = at / 4; k <= (at + n - 1) / 4; k++)
                 see(a, &s[k], (address & ~127ull) + 4 * k);
         } else {
-            see(a, r, address);
+            see(&whole, r, address);
         }
         unspin(m->run, &r->busy);
     }

@@ -2,15 +2,6 @@
    SPDX-License-Identifier: BSD-3-Clause */
 #include "machine.h"
 
-/* All of the member mask (operand k), which is read from an active lane. */
-static step members(warp *w, const sim_insn *i, int k, uint32_t mask) {
-    uint32_t need = uniform_of(w, i->operand[k], mask);
-    if (mask & ~need)
-        report(w, i, 0, "divergence", "lanes %08x execute it, but are not in its mask %08x",
-               mask & ~need, need);
-    return warp_gather(w, i, need, mask);
-}
-
 static void put(warp *w, const sim_insn *i, int k, uint32_t mask, const uint32_t *value) {
     uint32_t *d = slot_of(w, i->operand[k]); /* of `_`: a sink */
     FOR_LANES(l, mask) d[l] = value[l];
@@ -42,7 +33,7 @@ static uint32_t source_lane(const sim_insn *i, uint32_t l, uint32_t b, uint32_t 
 }
 
 step op_shuffle(warp *w, const sim_insn *i, uint32_t mask) {
-    if (members(w, i, 5, mask) == STAY) return STAY;
+    if (warp_members(w, i, 5, &mask) == STAY) return STAY;
     const uint32_t *a = slot_of(w, i->operand[2]), *b = slot_of(w, i->operand[3]);
     const uint32_t *c = slot_of(w, i->operand[4]);
     uint32_t value[SIM_LANES], ok[SIM_LANES];
@@ -61,7 +52,7 @@ step op_shuffle(warp *w, const sim_insn *i, uint32_t mask) {
 }
 
 step op_vote(warp *w, const sim_insn *i, uint32_t mask) {
-    if (members(w, i, 2, mask) == STAY) return STAY;
+    if (warp_members(w, i, 2, &mask) == STAY) return STAY;
     uint32_t set = lanes_of(slot_of(w, i->operand[1])), value;
     if (i->flags & SIM_FLAG_NEGATE) set = ~set;
     set &= mask;
@@ -76,7 +67,7 @@ step op_vote(warp *w, const sim_insn *i, uint32_t mask) {
 }
 
 step op_redux(warp *w, const sim_insn *i, uint32_t mask) {
-    if (members(w, i, 2, mask) == STAY) return STAY;
+    if (warp_members(w, i, 2, &mask) == STAY) return STAY;
     const uint32_t *a = slot_of(w, i->operand[1]);
     sim_insn as32 = *i;
     as32.width = 4;
@@ -92,7 +83,7 @@ step op_redux(warp *w, const sim_insn *i, uint32_t mask) {
 step op_match(warp *w, const sim_insn *i, uint32_t mask) {
     bool all = i->op == SIM_OP_MATCH_ALL;
     int at = all ? 2 : 1;
-    if (members(w, i, at + 1, mask) == STAY) return STAY;
+    if (warp_members(w, i, at + 1, &mask) == STAY) return STAY;
     bool wide = i->kind[at] == 'l';
     uint64_t value[SIM_LANES];
     uint32_t out[SIM_LANES];
@@ -117,7 +108,7 @@ step op_active_mask(warp *w, const sim_insn *i, uint32_t mask) {
 
 /* The lowest lane of the mask leads. */
 step op_elect(warp *w, const sim_insn *i, uint32_t mask) {
-    if (members(w, i, 2, mask) == STAY) return STAY;
+    if (warp_members(w, i, 2, &mask) == STAY) return STAY;
     uint32_t leader = (uint32_t)__builtin_ctz(mask);
     put_same(w, i, 0, mask, leader);
     put_same(w, i, 1, mask, 0);

@@ -92,8 +92,10 @@ void warp_tick(warp *w);
 void warp_release(warp *w, uint32_t mask, vclock *to);
 void warp_acquire(warp *w, uint32_t mask, const vclock *from);
 void warp_learns(warp *w, uint32_t mask, uint32_t agent, uint32_t clock);
-void warp_joins_lanes(
-    warp *w); /* memory of all its lanes is in order: bar.warp.sync and the like */
+/* The memory of all its lanes is in order, or of some: bar.warp.sync and the like. */
+void warp_joins_lanes(warp *w);
+void warp_joins_some(warp *w, uint32_t mask);
+bool warp_lane_knows(const warp *w, uint32_t lane, epoch e); /* by the join of some lanes */
 void warp_fences_proxy(warp *w, uint32_t mask, uint32_t images);
 epoch warp_epoch(warp *w, uint32_t mask, const sim_insn *insn);
 void warp_marks(warp *w, uint32_t mask); /* these lanes have touched memory */
@@ -120,6 +122,7 @@ typedef struct {
     epoch at;
     bool async; /* by the async proxy */
 } mem_access;
+bool lanes_race(const mem_access *a, epoch e); /* of one warp */
 void shadow_read(const mem_access *a, uint32_t address, uint32_t bytes);
 void shadow_write(const mem_access *a, uint32_t address, uint32_t bytes);
 /* An async read of n runs of `bytes` bytes, none across a line. */
@@ -134,7 +137,8 @@ block *shared_owner(warp *w, const sim_insn *i, uint32_t *address);
 /* The same for an address that must be the own block's. */
 bool shared_own(warp *w, const sim_insn *i, uint32_t *address);
 /* An access to another block's memory, which must not have ended, nor end before it. */
-void shared_remote(warp *w, const sim_insn *i, block *b);
+/* Of another block; `awaited`: an mbarrier there tells when it is over. */
+void shared_remote(warp *w, const sim_insn *i, block *b, bool awaited);
 
 /* ---- barriers ---- */
 
@@ -214,6 +218,8 @@ struct warp {
     uint32_t now, joined,
         heard; /* ticks: present, last join of lanes, told by others of this warp */
     uint32_t touched, touched_single; /* lanes with accesses since the lanes joined */
+    uint32_t fresh;                   /* the same since all or some of them joined */
+    uint32_t *synced; /* [32 * a + b]: tick to which lane a knows lane b by joins of some lanes */
 
     uint32_t fences;             /* wgmma.fence so far, + 1 */
     uint32_t *seen;              /* per slot: `fences` at its last plain access */
@@ -431,6 +437,9 @@ typedef step warp_op(warp *w, const sim_insn *i, uint32_t mask);
 extern warp_op *const warp_ops[SIM_OPS]; /* NULL: plain, or a hint */
 /* STAY until all lanes of `need` that are alive stand here; else NEXT. `mask`: who executes. */
 step warp_gather(warp *w, const sim_insn *i, uint32_t need, uint32_t mask);
+/* The same for those that the lanes name by operand k, each for itself. Lanes of one name that are
+   complete go first, without the others: they become the mask. */
+step warp_members(warp *w, const sim_insn *i, int k, uint32_t *mask);
 step warp_wait(warp *w, int state, void *object, uint32_t a, uint32_t b);
 
 /* What a reduction makes of an old value; `other`: of cas. */

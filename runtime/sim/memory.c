@@ -88,7 +88,7 @@ static void *locate(const memory_op *o, uint64_t address, uint32_t l, uint32_t a
         }
         address = bare;
         host = shared_at(o->w, o->i, b, bare, o->bytes, align);
-        if (host) shared_remote(o->w, o->i, b);
+        if (host) shared_remote(o->w, o->i, b, false);
     }
     bool same = o->value && host && !memcmp(host, o->value, o->bytes);
     if (host && r->options.check && !same) check_order(o, s, b, address, l);

@@ -42,10 +42,10 @@ void *shared_at(warp *w, const sim_insn *i, block *b, uint32_t address, uint32_t
     return b->memory + address;
 }
 
-void shared_remote(warp *w, const sim_insn *i, block *b) {
+void shared_remote(warp *w, const sim_insn *i, block *b, bool awaited) {
     if (b == w->block || !checks(w)) return;
     uint32_t k = w->block->rank * b->n_warps + w->number;
-    b->remote[k] = w->now;
+    if (!awaited) b->remote[k] = w->now;
     if (!b->live)
         report(w, i, 0, "exit", "block %u of the cluster is accessed after it has ended", b->rank);
 }
@@ -53,12 +53,13 @@ void shared_remote(warp *w, const sim_insn *i, block *b) {
 /* ---- order ---- */
 
 /* Two lanes of one warp, with nothing that orders their memory between. */
-static bool lanes_race(const mem_access *a, epoch e) {
+bool lanes_race(const mem_access *a, epoch e) {
     const warp *w = a->warp;
     uint32_t agent = epoch_agent(e), lane = epoch_lane(e);
     if (agent - w->agent > 1 || epoch_agent(a->at) - w->agent > 1) return false;
     if (epoch_clock(e) <= w->joined || epoch_clock(e) <= w->heard) return false;
     if (lane >= UNKNOWN_LANE || epoch_lane(a->at) >= UNKNOWN_LANE) return false;
+    if (warp_lane_knows(w, epoch_lane(a->at), e)) return false;
     return lane != epoch_lane(a->at) || lane == SEVERAL_LANES;
 }
 

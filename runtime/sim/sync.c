@@ -63,7 +63,8 @@ mbarrier *mbarrier_find(warp *w, const sim_insn *i, block *b, uint32_t address, 
     }
     uint32_t agent = epoch_agent(m->init), lane = epoch_lane(m->init), clock = epoch_clock(m->init);
     bool other_lane = agent - w->agent <= 1 && clock > w->joined && clock > w->heard &&
-                      mask != 1u << lane;
+                      mask != 1u << lane &&
+                      !warp_lane_knows(w, (uint32_t)__builtin_ctz(mask), m->init);
     if (checks(w) && (!epoch_known(warp_knows(w, mask), m->init) || other_lane)) {
         char who[160];
         report(w, i, m->init, "race",
@@ -86,7 +87,7 @@ static mbarrier *mbarrier_of(warp *w, const sim_insn *i, int k, uint32_t l, bloc
         return NULL;
     }
     mbarrier *m = mbarrier_find(w, i, *owner, address, 1u << l);
-    if (m) shared_remote(w, i, *owner);
+    if (m) shared_remote(w, i, *owner, false);
     return m;
 }
 
@@ -454,9 +455,9 @@ step op_wait_for_grids(warp *w, const sim_insn *i, uint32_t mask) {
 }
 
 step op_warp_sync(warp *w, const sim_insn *i, uint32_t mask) {
-    uint32_t need = uniform_of(w, i->operand[0], mask);
-    if (warp_gather(w, i, need, mask) == STAY) return STAY;
-    if (!(w->alive & ~need)) warp_joins_lanes(w);
+    if (warp_members(w, i, 0, &mask) == STAY) return STAY;
+    if (w->alive & ~mask) warp_joins_some(w, mask);
+    else warp_joins_lanes(w);
     return NEXT;
 }
 

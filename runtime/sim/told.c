@@ -23,7 +23,7 @@ typedef struct told {
 
 /* Another cluster's clock, known to who knows `tick` of agent `warp`. */
 struct foreign {
-    uint32_t cluster, n, warp, tick;
+    uint32_t cluster, n, warp, tick, heard; /* heard: the tick of the read */
     bool fenced; /* else: heard without a fence since, and good for nothing yet */
     uint32_t *v;
 };
@@ -32,6 +32,7 @@ struct foreign {
 struct strong {
     vclock fence[SCOPES], heard[SCOPES], now;
     bool fenced[SCOPES], pending[SCOPES];
+    bool plain[SCOPES]; /* one of its fences was no .sc */
 };
 
 /* ---- tables ---- */
@@ -130,6 +131,24 @@ static void tell_all(const warp *w, told_table *t, uint64_t address, uint32_t sc
     }
 }
 
+/* A fence.sc is in one order with the reader's, and so tells by whoever learnt of it: by a barrier
+   after `__threadfence` in every thread. */
+static void tell_by_others(warp *w, told_table *t, uint32_t mask, uint64_t address,
+                           uint32_t scope) {
+    const block *b = w->block;
+    const cluster *c = b->cluster;
+    for (uint32_t n = 0; n < c->n_warps; n++) {
+        const warp *other = &c->blocks[n / b->n_warps].warps[n % b->n_warps];
+        const struct strong *s = other->strong;
+        for (uint32_t k = 0; s && other != w && k < SCOPES; k++) {
+            if (!s->fenced[k] || s->plain[k]) continue;
+            clock_copy(c, &strong_of(w)->now, &s->fence[k]);
+            clock_meet(c, &w->strong->now, warp_tells(w, mask));
+            tell_all(w, t, address, k < scope ? k : scope, &w->strong->now);
+        }
+    }
+}
+
 /* Before a strong write. A read-modify-write goes on with what was told there, another ends it. */
 void told_write(warp *w, const sim_insn *i, uint32_t mask, uint64_t address, bool global,
                 bool goes_on) {
@@ -142,6 +161,7 @@ void told_write(warp *w, const sim_insn *i, uint32_t mask, uint64_t address, boo
         if (e->address == address) e->n = 0;
     for (uint32_t k = 0; s && k < SCOPES; k++)
         if (s->fenced[k]) tell_all(w, t, address, k < scope ? k : scope, &s->fence[k]);
+    if (s) tell_by_others(w, t, mask, address, scope);
     if (now) tell_all(w, t, address, scope, warp_tells(w, mask));
     close_table(w, global);
     if (now) warp_tick(w);
@@ -178,7 +198,7 @@ static void hear_foreign(warp *w, uint32_t mask, const told *t, bool now) {
             return;
     }
     struct foreign *f = new_foreign(c, agent, t->cluster);
-    *f = (struct foreign){t->cluster, t->n, agent, w->now, now, NULL};
+    *f = (struct foreign){t->cluster, t->n, agent, w->now, w->now, now, NULL};
     f->v = memcpy(wl_alloc(t->n * sizeof *f->v), t->v, t->n * sizeof *f->v);
 }
 
@@ -187,6 +207,19 @@ static void hear_own(struct strong *s, const told *t, uint32_t far, bool now) {
     for (uint32_t k = 0; k < t->n; k++)
         if (to->v[k] < t->v[k]) to->v[k] = t->v[k];
     if (!now) s->pending[far] = true;
+}
+
+/* Likewise a fence.sc hears what other warps have read and then told of, by a barrier. */
+static void hear_of_others(warp *w, uint32_t mask) {
+    const cluster *c = w->block->cluster;
+    for (uint32_t k = c->n_foreign; k-- > 0;) { /* down: an older one may be dropped meanwhile */
+        const struct foreign *f = &c->foreign[k];
+        uint32_t knows = warp_knows(w, mask)->v[f->warp];
+        bool over = f->fenced && knows >= f->tick;
+        if (over || f->warp - w->agent <= 1 || knows < f->heard) continue;
+        const told heard = {NULL, 0, f->cluster, ANY_RANK, DEVICE, f->n, f->v};
+        hear_foreign(w, mask, &heard, false);
+    }
 }
 
 /* After a strong read. */
@@ -222,6 +255,7 @@ void told_fence(warp *w, const sim_insn *i, uint32_t mask) {
     uint32_t scope = scope_of(i);
     if (!checks(w)) return;
     struct strong *s = strong_of(w);
+    if (i->flags & SIM_FLAG_SC && scope == DEVICE) hear_of_others(w, mask);
     for (uint32_t k = 0; k < c->n_foreign && scope == DEVICE; k++)
         if (c->foreign[k].warp - w->agent <= 1 && !c->foreign[k].fenced) {
             c->foreign[k].fenced = true;
@@ -235,6 +269,7 @@ void told_fence(warp *w, const sim_insn *i, uint32_t mask) {
     }
     clock_join(c, &s->fence[scope], warp_tells(w, mask));
     s->fenced[scope] = true;
+    s->plain[scope] |= !(i->flags & SIM_FLAG_SC);
     warp_tick(w);
 }
 
