@@ -82,8 +82,8 @@ static wl_status load_kernel(simulation *s) {
         s, "cuLibraryLoadData",
         d->cuLibraryLoadData(&s->library, s->ptx.data, NULL, NULL, 0, NULL, NULL, 0));
     if (!status)
-        status = done(s, "cuLibraryGetKernel",
-                      d->cuLibraryGetKernel(&s->kernel, s->library, s->launch.entry));
+        status = done_at(s, s->launch.line, s->launch.column, "cuLibraryGetKernel",
+                         d->cuLibraryGetKernel(&s->kernel, s->library, s->launch.entry));
     if (!status)
         status = done(s, "cuKernelSetAttribute",
                       d->cuKernelSetAttribute(MAX_DYNAMIC_SHARED, (int)s->launch.shared, s->kernel,
@@ -187,8 +187,8 @@ static wl_status check_params(const simulation *s) {
     }
     size_t next = param_size(s, (size_t)l->n_params);
     if (!next) return WL_OK;
-    return fail(WL_EINVAL, "%s: %s takes more than %d parameters; the next has %zu bytes", l->file,
-                l->entry, l->n_params, next);
+    return fail(WL_EINVAL, "%s:%d:%d: %s takes more than %d parameters; the next has %zu bytes",
+                l->file, l->line, l->column, l->entry, l->n_params, next);
 }
 
 static wl_status make_params(simulation *s) {
@@ -220,8 +220,8 @@ static wl_status launch(const simulation *s) {
     memcpy(config.grid, l->grid, sizeof l->grid);
     memcpy(config.block, l->block, sizeof l->block);
     if (l->cluster[0] * (uint64_t)l->cluster[1] * l->cluster[2] == 1) config.n_attributes = 0;
-    return done(s, "cuLaunchKernelEx",
-                s->driver->cuLaunchKernelEx(&config, s->kernel, s->params, NULL));
+    return done_at(s, l->line, l->column, "cuLaunchKernelEx",
+                   s->driver->cuLaunchKernelEx(&config, s->kernel, s->params, NULL));
 }
 
 static wl_status run(simulation *s, uint64_t schedules) {

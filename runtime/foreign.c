@@ -365,6 +365,7 @@ static wl_status read_launch(foreign_launch *l, const json *top) {
     if (!status && (v = json_find(top, "shared")))
         status = unsigned_number(l, v, "shared", 0, 232448, &shared);
     l->shared = (uint32_t)shared;
+    if (!status) l->line = entry->line, l->column = entry->column;
     if (!status && (v = json_find(top, "buffers"))) status = read_buffers(l, v);
     if (!status && (v = json_find(top, "params"))) status = read_params(l, v);
     return status;

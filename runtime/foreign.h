@@ -42,7 +42,7 @@ typedef struct {
 typedef struct {
     char *file, *entry;
     uint32_t grid[3], block[3], cluster[3], shared;
-    int n_buffers, n_params;
+    int n_buffers, n_params, line, column; /* where the entry is named */
     foreign_buffer *buffer;
     foreign_param *param;
 } foreign_launch;

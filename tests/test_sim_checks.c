@@ -73,6 +73,18 @@ static const row rows[] = {
     {NULL, 32, 1, 1, FILL "ld.shared.u32 %r9, [%r12];", NULL},
     {"race", 32, 1, 1, "st.shared.u32 [%r3], %r0;", "another lane"},
     {NULL, 32, 1, 1, "st.shared.u32 [%r3], 7;", NULL},
+    {NULL, 32, 1, 1, /* four lanes write the same */
+     "shr.b32 %r9, %r0, 2; shl.b32 %r11, %r9, 2; add.u32 %r12, %r3, %r11;\n"
+     "st.shared.u32 [%r12], %r9;",
+     NULL},
+    {NULL, 32, 1, 1,
+     "and.b32 %r9, %r0, 7; mul.wide.u32 %d11, %r9, 4; add.u64 %d12, %d0, %d11;\n"
+     "st.global.u32 [%d12], %r9;",
+     NULL},
+    {"race", 32, 1, 1,
+     "and.b32 %r9, %r0, 7; mul.wide.u32 %d11, %r9, 4; add.u64 %d12, %d0, %d11;\n"
+     "st.global.u32 [%d12], %r0;",
+     "another lane"},
     {NULL, 32, 1, 1,
      "shl.b32 %r11, %r0, 1; add.u32 %r12, %r3, %r11; cvt.u16.u32 %h0, %r0;\n"
      "st.shared.u16 [%r12], %h0;\nld.shared.u16 %h1, [%r12];",

@@ -85,6 +85,13 @@ TEST(errors_and_names) {
     CHECK_INT(cuGetProcAddress("cuMemAlloc", &function, 12000, 0), CUDA_SUCCESS);
     CUresult (*alloc)(CUdeviceptr *, size_t) = cuMemAlloc_v2;
     CHECK(!memcmp(&function, &alloc, sizeof alloc));
+    CUresult (*create)(CUcontext *, const void *, unsigned, CUdevice) = cuCtxCreate_v4;
+    CHECK_INT(cuGetProcAddress("cuCtxCreate", &function, 13000, 0), CUDA_SUCCESS);
+    CHECK(!memcmp(&function, &create, sizeof create));
+    CHECK_INT(cuGetProcAddress("cuCtxCreate", &function, 12000, 0), CUDA_SUCCESS);
+    CHECK(memcmp(&function, &create, sizeof create));
+    CHECK_REFUSED(cuLaunchKernel(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL),
+                  CUDA_ERROR_INVALID_HANDLE, "the function is NULL");
     int status;
     CHECK_REFUSED(cuGetProcAddress_v2("cuMemAllo", &function, 12000, 0, &status),
                   CUDA_ERROR_NOT_FOUND, "the simulator has no cuMemAllo");
@@ -114,6 +121,8 @@ TEST(contexts) {
     CHECK_INT(cuCtxPopCurrent(&c), CUDA_SUCCESS);
     CHECK(c == a);
     CHECK_INT(cuCtxDestroy(b), CUDA_SUCCESS); /* current: popped, too */
+    CHECK_INT(cuCtxCreate_v4(&b, NULL, 0, 0), CUDA_SUCCESS);
+    CHECK_INT(cuCtxDestroy(b), CUDA_SUCCESS);
     cuCtxGetCurrent(&c);
     CHECK(c == a);
     for (int i = 1; i < 16; i++) CHECK_INT(cuCtxPushCurrent(a), CUDA_SUCCESS);
@@ -208,6 +217,7 @@ TEST(events) {
     CHECK_INT(cuEventSynchronize(b), CUDA_SUCCESS);
     CHECK_INT(cuStreamIsCapturing(stream, &capturing), CUDA_SUCCESS);
     CHECK_INT(cuEventElapsedTime(&ms, a, b), CUDA_SUCCESS);
+    CHECK_INT(cuEventElapsedTime_v2(&ms, a, b), CUDA_SUCCESS);
     CHECK(ms >= 0 && ms < 10000);
     cuEventDestroy(a);
     cuEventDestroy(b);

@@ -267,10 +267,10 @@ class Foreign(Simulator):
         place = lambda launch, text: "l.json:1:%d" % (json.dumps(launch).index(text) + 1)
         self.expect("", "l.json:1:1: expected a value")
         self.expect(b"{\"entry\": \"\xff\x00\"}", "l.json:1:13: expected '\"' at the string's end")
-        self.expect({**LAUNCH, "entry": "scal"}, "cuLibraryGetKernel: CUDA_ERROR_NOT_FOUND (the "
-                    "image has no entry 'scal')", 1)
+        self.expect({**LAUNCH, "entry": "scal"}, "l.json:1:11: cuLibraryGetKernel: CUDA_ERROR_NOT_"
+                    "FOUND (the image has no entry 'scal')")
         launch = {**LAUNCH, "params": struct_of[:1]}
-        self.expect(launch, "l.json: scale takes more than 1 parameters; the next has 12 bytes")
+        self.expect(launch, "l.json:1:11: scale takes more than 1 parameters; the next has 12 bytes")
         launch = {**LAUNCH, "params": struct_of + [{"i8": 1}]}
         self.expect(launch, place(launch, '{"i8"') + ": scale takes 2 parameters")
         launch = {**LAUNCH, "params": [{"i32": 7}, struct_of[1]]}
@@ -293,8 +293,8 @@ class Foreign(Simulator):
         self.assertRegex(done.stderr, r"^warploom: l\.json:1:\d+: cuMemAlloc: CUDA_ERROR_OUT_OF_"
                          r"MEMORY \(\d+ bytes asked for; this machine has \d+\)\n$")
         launch = {**LAUNCH, "block": [2000]}
-        self.assertEqual(self.sim(launch).returncode, 1)
-        self.assertIn("cuLaunchKernelEx: " + invalid, self.sim(launch).stderr)
+        self.assertEqual(self.sim(launch).returncode, 2)
+        self.assertIn("l.json:1:11: cuLaunchKernelEx: " + invalid, self.sim(launch).stderr)
         launch = {**LAUNCH, "grid": [5], "cluster": [2]}
         self.assertIn("cuLaunchKernelEx: " + invalid, self.sim(launch).stderr)
 

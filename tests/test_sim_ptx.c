@@ -43,6 +43,11 @@ static const struct {
     {HEAD, "t:4: there is no .entry"},
     {".version 9.0\n.address_size 32\n", "t:2: only .address_size 64 is known here"},
     {".version 9.0\n.address_size 65\n", "t:2: .address_size must be an integer in 0 … 64"},
+    {".version 9.0\n.target sm_100a\n", "t:2: target sm_100a: this is an sm_90a, which also runs "
+                                         "sm_90 and below"},
+    {".version 9.0\n.target sm_80a\n", "t:2: target sm_80a: this is an sm_90a, which also runs "
+                                        "sm_90 and below"},
+    {".version 9.0\n.target sm_80, debug\n", "t:3: there is no .entry"},
     {HEAD "/* \n\n", "t:4: comment without end"},
     {HEAD ".file 1 \"abc\n", "t:4: string without end: \"abc"},
     {HEAD ".entry", "t:4: the name of the entry expected, but the text ends"},

@@ -76,12 +76,12 @@ CUresult cuGetProcAddress_v2(const char *name, void **function, int version, uin
         CU_ENTRY_TABLE(X)
 #undef X
     };
-    (void)version, (void)flags;
+    (void)flags;
     size_t size = strlen(name);
     *function = NULL;
     for (size_t i = 0; i < COUNT(table); i++) {
-        bool is = !strncmp(table[i].name, name, size) &&
-                  (!table[i].name[size] || !strcmp(table[i].name + size, "_v2"));
+        const char *rest = strncmp(table[i].name, name, size) ? "?" : table[i].name + size;
+        bool is = !*rest || !strcmp(rest, "_v2") || (version >= 13000 && !strcmp(rest, "_v4"));
         if (is) memcpy(function, &table[i].function, sizeof *function);
     }
     if (status) *status = !*function; /* 1: symbol not found */
@@ -301,6 +301,12 @@ CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice id) {
     return cuCtxPushCurrent_v2(*context);
 }
 
+/* CUDA 13's; what `params` asks for is a share of the hardware. */
+CUresult cuCtxCreate_v4(CUcontext *context, const void *params, unsigned flags, CUdevice id) {
+    (void)params;
+    return cuCtxCreate_v2(context, flags, id);
+}
+
 CUresult cuCtxDestroy_v2(CUcontext context) {
     if (!context) return cuda_refuse(CUDA_ERROR_INVALID_CONTEXT, "context is NULL");
     pthread_mutex_lock(&device.lock);
@@ -418,4 +424,9 @@ CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
         return cuda_refuse(CUDA_ERROR_INVALID_HANDLE, "an event was not recorded");
     *milliseconds = (float)(end->milliseconds - start->milliseconds);
     return CUDA_SUCCESS;
+}
+
+/* CUDA 13's name for it. */
+CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end) {
+    return cuEventElapsedTime(milliseconds, start, end);
 }

@@ -82,6 +82,8 @@ typedef struct {
     X(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))                            \
     X(cuDevicePrimaryCtxRelease_v2, (CUdevice device))                                             \
     X(cuCtxCreate_v2, (CUcontext * context, unsigned flags, CUdevice device))                      \
+    X(cuCtxCreate_v4,                                                                              \
+      (CUcontext * context, const void *params, unsigned flags, CUdevice device))                  \
     X(cuCtxDestroy_v2, (CUcontext context))                                                        \
     X(cuCtxGetCurrent, (CUcontext * context))                                                      \
     X(cuCtxSetCurrent, (CUcontext context))                                                        \
@@ -100,6 +102,7 @@ typedef struct {
     X(cuEventQuery, (CUevent event))                                                               \
     X(cuEventSynchronize, (CUevent event))                                                         \
     X(cuEventElapsedTime, (float *milliseconds, CUevent start, CUevent end))                       \
+    X(cuEventElapsedTime_v2, (float *milliseconds, CUevent start, CUevent end))                    \
     X(cuMemAlloc_v2, (CUdeviceptr * pointer, size_t bytes))                                        \
     X(cuMemFree_v2, (CUdeviceptr pointer))                                                         \
     X(cuMemsetD8_v2, (CUdeviceptr pointer, unsigned char value, size_t count))                     \

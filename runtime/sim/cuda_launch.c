@@ -193,6 +193,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction function, void **p
                           void **extra) {
     CUcontext context;
     sim_device_settings settings;
+    if (!function) return cuda_refuse(CUDA_ERROR_INVALID_HANDLE, "the function is NULL");
     const sim_program *program = function->program;
     sim_launch launch = {{c->gridDimX, c->gridDimY, c->gridDimZ},
                          {c->blockDimX, c->blockDimY, c->blockDimZ},

@@ -136,14 +136,17 @@ step op_store(warp *w, const sim_insn *i, uint32_t mask) {
     memory_op o = begin(w, i, mask, i->width * (uint32_t)i->n_list);
     uint8_t bytes[64];
     o.writes = true;
-    uint64_t first = address_of(w, i, 0, (uint32_t)__builtin_ctz(mask));
+    uint64_t to_of[SIM_LANES] = {0}, top = 0;
     FOR_LANES(l, mask) {
-        uint64_t address = address_of(w, i, 0, l);
+        uint64_t address = to_of[l] = address_of(w, i, 0, l);
+        bool again = false;
+        for (uint32_t k = 0; k < l && address <= top; k++)
+            again = again || (mask >> k & 1 && to_of[k] == address);
+        if (address > top) top = address;
         for (int k = 0; k < i->n_list; k++) {
             uint64_t value = get_register(w, i->list[k], i->register_bytes, l);
             memcpy(bytes + k * i->width, &value, i->width);
         }
-        bool again = mask & ((1u << l) - 1) && address == first;
         o.value = again ? bytes : NULL;
         if (i->flags & SIM_FLAG_STRONG)
             told_write(w, i, 1u << l, address, space_of(w, i, address) == GLOBAL, false);

@@ -1,5 +1,6 @@
 /* ptx.c - a module: its PTX text, its memory, its entries, each read into a program.
    SPDX-License-Identifier: BSD-3-Clause */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -236,6 +237,17 @@ static void skip_words(lexer *l) {
         lex_next(l);
 }
 
+static void read_target(lexer *l) {
+    lex_token word = lex_word(l, "the target");
+    char text[16], *end = "?";
+    snprintf(text, sizeof text, "%.*s", (int)word.size, word.at);
+    bool older = !strncmp(text, "sm_", 3) && strtoul(text + 3, &end, 10) <= 90 && !*end;
+    if (!older && strcmp(text, "sm_90a"))
+        lex_fail(l, word.line, "target %.*s: this is an sm_90a, which also runs sm_90 and below",
+                 lex_shown(&word), word.at);
+    skip_words(l);
+}
+
 static void read_top(sim_front *f, sim_module *m, const lex_token *word, bool external) {
     lexer *l = &f->lex;
     if (lex_same(word, ".entry")) read_entry(f, m);
@@ -249,7 +261,8 @@ static void read_top(sim_front *f, sim_module *m, const lex_token *word, bool ex
     } else if (lex_same(word, ".section")) {
         lex_word(l, "the name of a section");
         skip_words(l);
-    } else if (lex_same(word, ".target") || lex_same(word, ".file")) skip_words(l);
+    } else if (lex_same(word, ".target")) read_target(l);
+    else if (lex_same(word, ".file")) skip_words(l);
     else lex_fail(l, word->line, "directive '%.*s' is not known here", lex_shown(word), word->at);
 }
 
