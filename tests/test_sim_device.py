@@ -270,7 +270,8 @@ class Foreign(Simulator):
         self.expect({**LAUNCH, "entry": "scal"}, "l.json:1:11: cuLibraryGetKernel: CUDA_ERROR_NOT_"
                     "FOUND (the image has no entry 'scal')")
         launch = {**LAUNCH, "params": struct_of[:1]}
-        self.expect(launch, "l.json:1:11: scale takes more than 1 parameters; the next has 12 bytes")
+        self.expect(launch, "l.json:1:11: scale takes more than 1 parameters; the next has 12 "
+                    "bytes")
         launch = {**LAUNCH, "params": struct_of + [{"i8": 1}]}
         self.expect(launch, place(launch, '{"i8"') + ": scale takes 2 parameters")
         launch = {**LAUNCH, "params": [{"i32": 7}, struct_of[1]]}
