@@ -23,7 +23,6 @@ typedef struct {
     const cli_args *args;
     cli_job job;
     uint64_t schedules;
-    int sms; /* of the device as it was opened */
     char name[128];
     wl_buf axes; /* the problem's words that the kernel is made for; empty: a problem is given */
     cli_findings findings;
@@ -64,11 +63,11 @@ static wl_status choose(verification *v) {
 
 /* Inputs and the number of SMs change from schedule to schedule, too. */
 static wl_status schedule(verification *v, uint64_t number) {
-    static const int sms[] = {0, 1, 2, 7};
+    static const int sms[] = {0, 1, 2, 7}; /* 0: all */
     cli_job *j = &v->job;
     wl_difference difference = {0};
     cli_schedule(j->driver, number);
-    j->ctx->device.sms = number % 4 ? sms[number % 4] : v->sms;
+    j->forward.sms = sms[number % 4]; /* few: a block has several tiles to do */
     cli_job_random(j, number);
     wl_status status = cli_job_upload(j);
     if (!status) status = wl_forward(j->ctx, &j->forward);
@@ -118,7 +117,6 @@ wl_status cli_verify(const cli_args *args) {
     verification v = {.args = args, .job = {.device_name = "sim"}};
     wl_status status = read_args(&v);
     if (!status) status = cli_job_open(&v.job, args);
-    if (!status) v.sms = v.job.ctx->device.sms;
     if (!status) status = choose(&v);
     if (!status) status = run_shapes(&v);
     if (!status) status = tell(&v);

@@ -165,6 +165,16 @@ class Command(Simulator):
             self.assertTrue(any(re.match(r"edited\.cu:\d+(, called at edited\.cu:\d+)?$",
                                          row["where"]) for row in rows), rows)
 
+    def test_broken_between_items(self):
+        """A block has several row tiles to do under some schedules: what goes wrong between two
+        is found, too."""
+        source = self.warploom("emit", *P.split()).stdout
+        for drop in (r"q_parity \^= 1;", r"mbarrier_wait\(&s\.q_empty.*?\);"):
+            broken, n = re.subn(drop, "", source, count=1)
+            self.assertEqual(n, 1, drop)
+            rows = self.verify_source(broken)
+            self.assertTrue(any(row["rule"] == "race" for row in rows), (drop, rows))
+
     def generator(self, path, line, old, new):
         """A generator with one line of one of its files changed."""
         patterns = "gen/*.lua gen/*.[ch] specs/*.yaml specs/*/*.yaml templates/*.* templates/*/*"
