@@ -203,6 +203,7 @@ static void queue_write(warp *w, const sim_insn *i, async_op o, block *b, uint32
     shared_remote(w, i, b, true);
     mem_access a = {b,   w, i, warp_tells(w, 1u << l), agent_epoch(w, i, m->agent, m->phase + 1),
                     true};
+    if (o.kind == LOAD) walk_rows(&o, global_expect, w->machine);
     if (checks(w)) {
         if (room == o.bytes) shadow_write(&a, o.shared, room);
         else walk(&o, write_shadow, &a); /* not what lies between the rows of a narrow box */

@@ -227,6 +227,7 @@ void warp_run(warp *w, int at, uint32_t quantum) {
         if (w->n_groups > 1 && !settle(w) && steps) break;
         lane_group *g = &w->group[w->at];
         const sim_insn *i = &r->program->insn[g->pc];
+        __builtin_prefetch(i + 4);
         uint32_t mask = g->mask;
         if (i->guard != SIM_NONE && !(mask = guarded(w, i, mask)) && i->op != SIM_OP_BRA) {
             g->pc++;

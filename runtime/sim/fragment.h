@@ -8,7 +8,6 @@
 
 #include "tensor.h"
 
-typedef uint8_t byte8 __attribute__((vector_size(8)));
 typedef uint16_t half8 __attribute__((vector_size(16)));
 typedef uint32_t word8 __attribute__((vector_size(32)));
 typedef float float8 __attribute__((vector_size(32)));

@@ -168,6 +168,15 @@ void *global_at(warp *w, const sim_insn *i, uint64_t address, uint32_t bytes, ui
     return (void *)(uintptr_t)address;
 }
 
+void global_expect(void *user, const tmap_run *run) {
+    allocation *a = run->global ? allocation_at(user, run->global) : NULL;
+    const record *lines = a ? __atomic_load_n(&a->lines, __ATOMIC_RELAXED) : NULL;
+    for (uint64_t at = run->global & ~63ull; a && at < run->global + run->bytes; at += 64) {
+        __builtin_prefetch((const void *)(uintptr_t)at);
+        if (lines) __builtin_prefetch(&lines[(at >> 7) - (a->start >> 7)].write + at % 128 / 16);
+    }
+}
+
 static atomic_flag *spin_of(machine *m, uint64_t address) {
     return &m->run->memory->spin[address >> 4 & 63];
 }

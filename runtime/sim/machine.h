@@ -425,8 +425,8 @@ static inline uint64_t address_of(const warp *w, const sim_insn *i, int k, uint3
 
 /* ---- instructions ---- */
 
-plain_op *const *
-plain_table(bool portable); /* [SIM_OPS], NULL for what is not plain; else for this CPU */
+/* [SIM_OPS], NULL: not plain; for a CPU that has, of what this one has, 0 nothing, 1 AVX2, 2 all. */
+plain_op *const *plain_table(int most);
 /* All others are operations on the warp, op_… in the file that owns what they work on. */
 typedef step warp_op(warp *w, const sim_insn *i, uint32_t mask);
 #define OP(op)
@@ -469,6 +469,8 @@ void wgmma_check_exit(warp *w, const sim_insn *i);
 
 /* Host address, or NULL and a finding. */
 void *global_at(warp *w, const sim_insn *i, uint64_t address, uint32_t bytes, uint32_t align);
+/* A run that is soon read: the host, which could not foresee it, shall fetch it and its history. */
+void global_expect(void *machine, const tmap_run *run);
 /* Order and initialisation; `bytes` of a run inside one allocation. */
 void global_read(const mem_access *a, uint64_t address, uint32_t bytes);
 void global_write(const mem_access *a, uint64_t address, uint32_t bytes);

@@ -16,67 +16,71 @@
 
 typedef float num_f8 __attribute__((vector_size(32)));
 typedef int32_t num_i8 __attribute__((vector_size(32)));
+typedef float num_f16 __attribute__((vector_size(64)));
+typedef int32_t num_i16 __attribute__((vector_size(64)));
 
 /* The special function unit finds a value between those of its tables: a mantissa's first bits (6;
    of a reciprocal 7) choose a row, and with the rest x, of 17 bits, the value is first + second x +
    third num_square(x), cut. In units of 2^-15 of the result's last place (of a logarithm: 2^-38)
    `first` counts 2^13 (2^12), `second` and `third` 1. */
-typedef struct {
-    int32_t first, second, third;
-} num_row;
-extern const num_row num_ex2_table[64], num_lg2_table[64], num_rcp_table[128];
+extern const int32_t num_ex2_table[3][64] __attribute__((aligned(64)));
+extern const int32_t num_lg2_table[3][64], num_rcp_table[3][128];
 
-/* x^2 in units of 2^19, of the partial products of bits i < j those with i + j >= 18 alone; of one
-   lane or of eight. */
+/* x^2 in units of 2^19, of the partial products of bits i < j those with i + j >= 18 alone. */
 #define NUM_SQUARE(x) \
     ((((x) >> 9) * ((x) >> 9) >> 1) + NUM_CROSS(x, 10) + NUM_CROSS(x, 11) + NUM_CROSS(x, 12) + \
      NUM_CROSS(x, 13) + NUM_CROSS(x, 14) + NUM_CROSS(x, 15) + NUM_CROSS(x, 16))
-#define NUM_CROSS(x, j) (-((x) >> (j) & 1) & (((x) & 511) >> (18 - (j))))
+#define NUM_CROSS(x, j) ((x) << (31 - (j)) >> 31 & ((x) & 511) >> (18 - (j)))
 
-/* 2^s of eight lanes: s as a fixed-point number of 23 fractional bits, cut; a negative one that has
-   a fraction becomes its complement. All products fit 32 bits when the last two bits of x are
-   multiplied on their own. */
-static inline void num_ex2_unit(num_f8 *to, const num_f8 *from) {
-    num_f8 s = *from;
-    num_i8 nan = s != s, negative = (num_i8)s >> 31, size = (num_i8)s & 0x7fffffff;
-    num_i8 large = size > 0x43480000; /* 200 */
-    size = (size & ~large & ~nan) | (large & 0x43480000);
-    num_i8 t = __builtin_convertvector((num_f8)size * 0x1p23f, num_i8);
-    t = (t ^ negative) - (negative & ((t & 0x7fffff) == 0));
-    num_i8 n = t >> 23, row = t >> 17 & 63, x = t & 0x1ffff, first, second, third;
-    for (int l = 0; l < 8; l++) {
-        const num_row *r = &num_ex2_table[row[l]];
-        first[l] = r->first, second[l] = r->second, third[l] = r->third;
+#define NUM_INLINE __attribute__((always_inline)) static inline
+/* All bits where a < b, no 2^31 apart. GCC 12 cannot compare such vectors for a pragma's target. */
+#define NUM_LESS(a, b) (((a) - (b)) >> 31)
+
+/* Of 16 lanes: an entry of 64. `shuffles`: the target's are fast (AVX-512). */
+NUM_INLINE void num_look_up(num_i16 *to, const int32_t *table, const num_i16 *row, bool shuffles) {
+#ifndef __clang__
+    const num_i16 *part = (const num_i16 *)table;
+    if (shuffles) {
+        num_i16 low = __builtin_shuffle(part[0], part[1], *row), upper = -(*row >> 5);
+        *to = (low & ~upper) | (__builtin_shuffle(part[2], part[3], *row) & upper);
+        return;
     }
-    num_i8 low = second * (x & 3) + third * NUM_SQUARE(x) + ((first & 3) << 13) + 6114;
-    num_i8 y = (first >> 2) + ((second * (x >> 2) + (low >> 2)) >> 13);
-    num_i8 over = n > 127, under = n < -126;
+#endif
+    for (int l = 0; l < 16; l++) (*to)[l] = table[(*row)[l]];
+}
+
+/* 2^s of 16 lanes: s as a fixed-point number of 23 fractional bits, cut; a negative one that has a
+   fraction becomes its complement. All products fit 32 bits when the last two bits of x are
+   multiplied on their own. */
+NUM_INLINE void num_ex2_unit(num_f16 *to, const num_f16 *from, bool shuffles) {
+    num_i16 bits = (num_i16)*from, negative = bits >> 31, size = bits & 0x7fffffff;
+    num_i16 nan = NUM_LESS(0x7f800000, size), large = NUM_LESS(0x43480000, size); /* 200 */
+    size = (size & ~large) | (large & 0x43480000);
+    num_i16 t = __builtin_convertvector((num_f16)size * 0x1p23f, num_i16);
+    t = (t ^ negative) - (negative & NUM_LESS(t & 0x7fffff, 1));
+    num_i16 n = t >> 23, row = t >> 17 & 63, x = t & 0x1ffff, first, second, third;
+    num_look_up(&first, num_ex2_table[0], &row, shuffles);
+    num_look_up(&second, num_ex2_table[1], &row, shuffles);
+    num_look_up(&third, num_ex2_table[2], &row, shuffles);
+    num_i16 low = second * (x & 3) + third * NUM_SQUARE(x) + ((first & 3) << 13) + 6114;
+    num_i16 y = (first >> 2) + ((second * (x >> 2) + (low >> 2)) >> 13);
+    num_i16 over = NUM_LESS(127, n), under = NUM_LESS(n, -126);
     y = (y + ((n + 126) << 23)) & ~under & ~over & ~nan;
-    *to = (num_f8)(y | (over & ~nan & 0x7f800000) | (nan & (int32_t)NUM_NAN));
+    *to = (num_f16)(y | (over & ~nan & 0x7f800000) | (nan & (int32_t)NUM_NAN));
 }
 
-/* Without .ftz, small powers are squares of those of the half. */
-static inline void num_ex2_eight(float *d, const float *s, bool ftz) {
-    num_f8 x, y;
-    memcpy(&x, s, sizeof x);
-    num_i8 small = x < -126.0f;
-    if (!ftz) x *= (num_f8)((small & 0x3f000000) | (~small & 0x3f800000));
-    num_ex2_unit(&y, &x);
-    if (!ftz) y = (num_f8)((small & (num_i8)(y * y)) | (~small & (num_i8)y));
-    memcpy(d, &y, sizeof y);
-}
-
-/* The 32 lanes of a slot; d may be s. */
-static inline void num_ex2_lanes(float *d, const float *s, bool ftz) {
-    for (int l = 0; l < SIM_LANES; l += 8) num_ex2_eight(d + l, s + l, ftz);
-}
-
-static inline void num_lg2_lanes(float *d, const float *s, bool ftz) {
-    for (int l = 0; l < SIM_LANES; l++) d[l] = num_lg2(s[l], ftz);
-}
-
-static inline void num_rcp_lanes(float *d, const float *s, bool ftz) {
-    for (int l = 0; l < SIM_LANES; l++) d[l] = num_rcp(s[l], ftz);
+/* The 32 lanes of a slot; d may be s. Without .ftz, small powers are squares of the half's. */
+NUM_INLINE void num_ex2_lanes(float *d, const float *s, bool ftz, bool shuffles) {
+    for (int l = 0; l < SIM_LANES; l += 16) {
+        num_f16 x, y;
+        memcpy(&x, s + l, sizeof x);
+        num_i16 size = (num_i16)x & 0x7fffffff;
+        num_i16 small = (num_i16)x >> 31 & NUM_LESS(0x42fc0000, size); /* less than -126 */
+        if (!ftz) x *= (num_f16)((small & 0x3f000000) | (~small & 0x3f800000));
+        num_ex2_unit(&y, &x, shuffles);
+        if (!ftz) y = (num_f16)((small & (num_i16)(y * y)) | (~small & (num_i16)y));
+        memcpy(d + l, &y, sizeof y);
+    }
 }
 
 /* A small format: bits of mantissa, bias of the exponent, the code of the largest number or of

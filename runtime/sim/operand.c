@@ -83,52 +83,55 @@ uint32_t tensor_operand_runs(uint64_t descriptor, const sim_mma *mma, bool is_b,
 /* Orders of eight rows. Columns of B go as an accumulator's registers and lanes have them. */
 static const uint8_t natural[8] = {0, 1, 2, 3, 4, 5, 6, 7}, even_odd[8] = {0, 2, 4, 6, 1, 3, 5, 7};
 
-/* Eight rows by eight k, as they come: raw[row], into raw[k]. Each round is a perfect shuffle. */
-static inline void transpose(half8 *raw) {
-    for (int round = 0; round < 3; round++) {
-        half8 t[8];
-        for (int i = 0; i < 4; i++) {
-            t[2 * i] = __builtin_shufflevector(raw[i], raw[i + 4], 0, 8, 1, 9, 2, 10, 3, 11);
-            t[2 * i + 1] = __builtin_shufflevector(raw[i], raw[i + 4], 4, 12, 5, 13, 6, 14, 7, 15);
-        }
-        memcpy(raw, t, sizeof t);
-    }
-}
-
-static inline void store(int type, half8 raw, float *to) {
-    word8 words = __builtin_convertvector(raw, word8);
-    fragment_numbers(type, &words, to);
-}
-
 __attribute__((always_inline)) static inline const void *bytes_at(const tensor_memory *m,
                                                                   uint32_t address) {
     static const uint8_t zeros[16];
     return address >= m->start && address + 16 <= m->end ? m->bytes + address : zeros;
 }
 
-/* Rows 8 group … of a K-major operand, in the given order, to[k * pitch + place in the order]. */
+typedef uint32_t word4 __attribute__((vector_size(16)));
+#define WORDS_8(low, high) __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7)
+
+/* Four words of each of eight rows, row i beside row i + 4, into a word of each row at a time:
+   twice a perfect shuffle. */
+static inline void transpose(word8 *w) {
+    for (int round = 0; round < 2; round++) {
+        word8 t[4];
+        for (int i = 0; i < 2; i++) {
+            t[2 * i] = __builtin_shufflevector(w[i], w[i + 2], 0, 8, 1, 9, 4, 12, 5, 13);
+            t[2 * i + 1] = __builtin_shufflevector(w[i], w[i + 2], 2, 10, 3, 11, 6, 14, 7, 15);
+        }
+        memcpy(w, t, sizeof t);
+    }
+}
+
+__attribute__((always_inline)) static inline void k_major(const operand *o, int type,
+                                                          uint32_t group, const uint8_t *order,
+                                                          const tensor_memory *shared, float *to,
+                                                          uint32_t pitch) {
+    const uint32_t bits = type == SIM_E4M3 || type == SIM_E5M2 ? 8 : 16;
+    for (uint32_t c = 0; c < 2; c++) {
+        word8 w[4];
+        word4 row[8];
+        for (int i = 0; i < 8; i++)
+            memcpy(&row[i], bytes_at(shared, k_chunk(o, group * 8 + order[i], c)), sizeof row[i]);
+        for (int i = 0; i < 4; i++) w[i] = WORDS_8(row[i], row[i + 4]);
+        transpose(w);
+        for (int i = 0; i < 4; i++)
+            for (uint32_t at = 0; at < 32; at += bits, to += pitch) {
+                word8 element = w[i] >> at & ((1u << bits) - 1);
+                fragment_numbers(type, &element, to);
+            }
+    }
+}
+
+/* Rows 8 group … of a K-major operand, in the given order, to[k * pitch + place in the order]. A
+   word has two or four k. */
 FRAGMENT_CLONES
 static void decode_k_major(const operand *o, int type, uint32_t group, const uint8_t *order,
                            const tensor_memory *shared, float *to, uint32_t pitch) {
-    bool bytes = type == SIM_E4M3 || type == SIM_E5M2;
-    for (uint32_t c = 0; c < 2; c++) {
-        half8 raw[2][8];
-        for (int i = 0; i < 8; i++) {
-            const void *chunk = bytes_at(shared, k_chunk(o, group * 8 + order[i], c));
-            if (bytes) {
-                byte8 b[2];
-                memcpy(b, chunk, sizeof b);
-                raw[0][i] = __builtin_convertvector(b[0], half8);
-                raw[1][i] = __builtin_convertvector(b[1], half8);
-            } else {
-                memcpy(&raw[0][i], chunk, sizeof raw[0][i]);
-            }
-        }
-        for (int part = 0; part < (bytes ? 2 : 1); part++) {
-            transpose(raw[part]);
-            for (uint32_t k = 0; k < 8; k++, to += pitch) store(type, raw[part][k], to);
-        }
-    }
+    if (type == SIM_BF16) k_major(o, SIM_BF16, group, order, shared, to, pitch);
+    else k_major(o, type, group, order, shared, to, pitch);
 }
 
 /* The same rows of an MN-major operand. */
@@ -138,8 +141,9 @@ static void decode_mn_major(const operand *o, int type, uint32_t group, const ui
     for (uint32_t k = 0; k < o->k; k++, to += pitch) {
         half8 raw;
         memcpy(&raw, bytes_at(shared, mn_chunk(o, group, k)), sizeof raw);
-        half8 even_first = __builtin_shufflevector(raw, raw, 0, 2, 4, 6, 1, 3, 5, 7);
-        store(type, order == even_odd ? even_first : raw, to);
+        word8 words = order == natural ? __builtin_convertvector(raw, word8)
+                                       : WORDS_8((word4)raw, (word4)raw >> 16) & 0xffff;
+        fragment_numbers(type, &words, to);
     }
 }
 

@@ -1,7 +1,7 @@
 /* plain.c - the plain instructions on the 32 lanes of a warp: integers, logic, floats, conversions.
    SPDX-License-Identifier: BSD-3-Clause
 
-   plain.def is compiled twice, for any host and for AVX2 with FMA; the results are the same. */
+   plain.def is compiled for any host, AVX2 with FMA, and AVX-512; the results are the same. */
 #include <math.h>
 
 #include "machine.h"
@@ -296,6 +296,7 @@ static void unpack(uint32_t *const *slot, uint32_t mask, const sim_insn *i) {
         if (has(i, k)) put_32(slot[k], out[k], mask);
 }
 
+#define SHUFFLES false
 #define NAME(op) any_##op
 #include "plain.def"
 #undef NAME
@@ -303,6 +304,12 @@ static void unpack(uint32_t *const *slot, uint32_t mask, const sim_insn *i) {
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,popcnt")
 #define NAME(op) avx2_##op
+#include "plain.def"
+#undef NAME
+#undef SHUFFLES
+#pragma GCC target("avx512f,avx512bw,avx512dq,prefer-vector-width=512")
+#define SHUFFLES true
+#define NAME(op) avx512_##op
 #include "plain.def"
 #undef NAME
 #pragma GCC pop_options
@@ -329,13 +336,19 @@ static plain_op *const any_ops[SIM_OPS] = {
 static plain_op *const avx2_ops[SIM_OPS] = {
 #include "plain.def"
     UNPACKS};
+#undef NAME
+#define NAME(op) avx512_##op
+static plain_op *const avx512_ops[SIM_OPS] = {
+#include "plain.def"
+    UNPACKS};
 #endif
 
-plain_op *const *plain_table(bool portable) {
-    (void)portable;
+plain_op *const *plain_table(int most) {
+    (void)most;
 #if defined __x86_64__ && defined __GNUC__
-    if (!portable && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return avx2_ops;
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) most = 0;
+    if (!__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512bw")) most = !!most;
+    if (most) return most > 1 ? avx512_ops : avx2_ops;
 #endif
     return any_ops;
 }

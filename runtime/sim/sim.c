@@ -124,7 +124,7 @@ wl_status sim_run(const sim_program *program, const sim_launch *launch, sim_memo
     if (status != WL_OK) return status;
     uint32_t align = program->shared_align ? program->shared_align : 16;
     run_state r = {.program = program, .launch = launch, .memory = memory, .result = result};
-    r.plain = plain_table(false);
+    r.plain = plain_table(2);
     r.options = filled(options);
     r.shared_bytes = (program->static_shared + align - 1) / align * align + launch->shared;
     r.n_clusters = launch->grid[0] / launch->cluster[0] * (launch->grid[1] / launch->cluster[1]) *

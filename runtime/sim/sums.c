@@ -61,7 +61,8 @@ static void sums_plain(const fragment_product *p) {
 }
 
 FRAGMENT_CLONES
-static void exponents(int lowest, const float *from, uint32_t count, int16_t *to) {
+void fragment_exponents(int type, const float *from, uint32_t count, int16_t *to) {
+    int lowest = type == SIM_BF16 ? -126 : type == SIM_E4M3 ? -6 : -14;
     typedef int16_t short8 __attribute__((vector_size(16)));
     typedef int32_t int8 __attribute__((vector_size(32)));
     for (uint32_t i = 0; i < count; i += 8) {
@@ -91,20 +92,6 @@ static void mend(const fragment_product *p, uint32_t i, uint32_t from, uint32_t 
 
 #define AVX2 __attribute__((target("avx2"), always_inline)) static inline
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq"), always_inline)) static inline
-
-__attribute__((target("avx512f,avx512bw,avx512dq"))) static void exponents_avx512(
-    int lowest, const float *from, uint32_t count, int16_t *to) {
-    const __m512i bias = _mm512_set1_epi32(127), least = _mm512_set1_epi32(lowest);
-    for (uint32_t i = 0; i < count; i += 16) {
-        __m512i x = _mm512_slli_epi32(_mm512_loadu_si512(from + i), 1);
-        __m512i e = _mm512_max_epi32(_mm512_sub_epi32(_mm512_srli_epi32(x, 24), bias), least);
-        __mmask16 zero = _mm512_testn_epi32_mask(x, x);
-        __mmask16 beyond = _mm512_cmpgt_epi32_mask(e, bias);
-        e = _mm512_mask_set1_epi32(e, zero, FRAGMENT_ZERO);
-        e = _mm512_mask_set1_epi32(e, beyond, FRAGMENT_BEYOND);
-        _mm256_storeu_si256((__m256i *)(to + i), _mm512_cvtepi32_epi16(e));
-    }
-}
 
 /* From the largest exponent of the products, e, and the accumulator: what a term is multiplied with
    to be counted in units; the lanes that are not for a vector loop. */
@@ -323,14 +310,3 @@ const fragment_loop fragment_hardware[FRAGMENT_LOOPS] = {
 #endif
     {always, sums_plain},
 };
-
-void fragment_exponents(int type, const float *from, uint32_t count, int16_t *to) {
-    int lowest = type == SIM_BF16 ? -126 : type == SIM_E4M3 ? -6 : -14;
-#if defined(__x86_64__)
-    if (has_avx512()) {
-        exponents_avx512(lowest, from, count, to);
-        return;
-    }
-#endif
-    exponents(lowest, from, count, to);
-}

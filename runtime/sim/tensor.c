@@ -8,11 +8,17 @@
 #include "fragment.h"
 #include "number.h"
 
+FRAGMENT_CLONES
 void fragment_spread(const float *rows, uint32_t k, float *to) {
-    typedef float float4 __attribute__((vector_size(16)));
-    for (uint32_t i = 0; i < k * 16; i++) {
-        float4 lanes = {rows[i], rows[i], rows[i], rows[i]};
-        memcpy(to + 4 * i, &lanes, sizeof lanes);
+    for (uint32_t i = 0; i < k * 16; i += 8, to += 32) {
+        float8 r;
+        memcpy(&r, rows + i, sizeof r);
+        float8 q[4] = {__builtin_shufflevector(r, r, 0, 0, 0, 0, 1, 1, 1, 1),
+                       __builtin_shufflevector(r, r, 2, 2, 2, 2, 3, 3, 3, 3),
+                       __builtin_shufflevector(r, r, 4, 4, 4, 4, 5, 5, 5, 5),
+                       __builtin_shufflevector(r, r, 6, 6, 6, 6, 7, 7, 7, 7)};
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) memcpy(to + 8 * j, &q[j], sizeof q[j]);
     }
 }
 
@@ -37,6 +43,7 @@ static void decode_registers(const sim_mma *mma, const uint32_t *const *slots, f
                     __builtin_shufflevector(f, f, 2, 2, 2, 2, 6, 6, 6, 6),
                     __builtin_shufflevector(f, f, 3, 3, 3, 3, 7, 7, 7, 7),
                 };
+#pragma GCC unroll 4
                 for (uint32_t i = 0; i < 4; i++) memcpy(k + i * e * 64, &q[i], sizeof q[i]);
             }
 }
