@@ -71,7 +71,4 @@ static inline int16_t *fragment_b_exponents(const float *b) {
     return (int16_t *)(b + 32 * 256);
 }
 
-/* A of one warp, rows[k][16], as to[k][half][lane]: lane 4 g + q multiplies with row g + 8 half. */
-void fragment_spread(const float *rows, uint32_t k, float *to);
-
 #endif

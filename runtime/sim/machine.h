@@ -425,7 +425,7 @@ static inline uint64_t address_of(const warp *w, const sim_insn *i, int k, uint3
 
 /* ---- instructions ---- */
 
-/* [SIM_OPS], NULL: not plain; for a CPU that has, of what this one has, 0 nothing, 1 AVX2, 2 all. */
+/* [SIM_OPS], NULL: not plain; with, of what this CPU has, 0 nothing, 1 AVX2, 2 AVX-512 as well. */
 plain_op *const *plain_table(int most);
 /* All others are operations on the warp, op_… in the file that owns what they work on. */
 typedef step warp_op(warp *w, const sim_insn *i, uint32_t mask);

@@ -155,6 +155,21 @@ void tensor_decode_b(uint64_t descriptor, const sim_mma *mma, const tensor_memor
                                                         shared, b + group * 8, o.rows);
 }
 
+/* A of one warp, rows[k][16], as to[k][half][lane]: lane 4 g + q multiplies with row g + 8 half. */
+FRAGMENT_CLONES
+static void spread(const float *rows, uint32_t k, float *to) {
+    for (uint32_t i = 0; i < k * 16; i += 8, to += 32) {
+        float8 r;
+        memcpy(&r, rows + i, sizeof r);
+        float8 q[4] = {__builtin_shufflevector(r, r, 0, 0, 0, 0, 1, 1, 1, 1),
+                       __builtin_shufflevector(r, r, 2, 2, 2, 2, 3, 3, 3, 3),
+                       __builtin_shufflevector(r, r, 4, 4, 4, 4, 5, 5, 5, 5),
+                       __builtin_shufflevector(r, r, 6, 6, 6, 6, 7, 7, 7, 7)};
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) memcpy(to + 8 * j, &q[j], sizeof q[j]);
+    }
+}
+
 void tensor_decode_a(uint64_t descriptor, const sim_mma *mma, int quarter,
                      const tensor_memory *shared, float *a) {
     operand o = open_operand(tensor_decode(descriptor), mma, false);
@@ -162,5 +177,5 @@ void tensor_decode_a(uint64_t descriptor, const sim_mma *mma, int quarter,
     for (uint32_t half = 0, group = (uint32_t)quarter * 2; half < 2; half++)
         (o.mn_major ? decode_mn_major : decode_k_major)(&o, mma->a_type, group + half, natural,
                                                         shared, rows + half * 8, 16);
-    fragment_spread(rows, mma->k, a);
+    spread(rows, mma->k, a);
 }

@@ -61,8 +61,7 @@ static void sums_plain(const fragment_product *p) {
 }
 
 FRAGMENT_CLONES
-void fragment_exponents(int type, const float *from, uint32_t count, int16_t *to) {
-    int lowest = type == SIM_BF16 ? -126 : type == SIM_E4M3 ? -6 : -14;
+static void exponents(int lowest, const float *from, uint32_t count, int16_t *to) {
     typedef int16_t short8 __attribute__((vector_size(16)));
     typedef int32_t int8 __attribute__((vector_size(32)));
     for (uint32_t i = 0; i < count; i += 8) {
@@ -75,6 +74,10 @@ void fragment_exponents(int type, const float *from, uint32_t count, int16_t *to
         short8 s = __builtin_convertvector(e, short8);
         memcpy(to + i, &s, sizeof s);
     }
+}
+
+void fragment_exponents(int type, const float *from, uint32_t count, int16_t *to) {
+    exponents(type == SIM_BF16 ? -126 : type == SIM_E4M3 ? -6 : -14, from, count, to);
 }
 
 static bool always(void) {

@@ -8,20 +8,6 @@
 #include "fragment.h"
 #include "number.h"
 
-FRAGMENT_CLONES
-void fragment_spread(const float *rows, uint32_t k, float *to) {
-    for (uint32_t i = 0; i < k * 16; i += 8, to += 32) {
-        float8 r;
-        memcpy(&r, rows + i, sizeof r);
-        float8 q[4] = {__builtin_shufflevector(r, r, 0, 0, 0, 0, 1, 1, 1, 1),
-                       __builtin_shufflevector(r, r, 2, 2, 2, 2, 3, 3, 3, 3),
-                       __builtin_shufflevector(r, r, 4, 4, 4, 4, 5, 5, 5, 5),
-                       __builtin_shufflevector(r, r, 6, 6, 6, 6, 7, 7, 7, 7)};
-#pragma GCC unroll 4
-        for (int j = 0; j < 4; j++) memcpy(to + 8 * j, &q[j], sizeof q[j]);
-    }
-}
-
 /* A in registers (PTX ISA 9.7.14.5.8, 9.7.15.5.1.1): with e elements in a word, register r of lane
    4 g + q holds row g + 8 (r % 2) and k = 4 e (r / 2) + e q …. */
 FRAGMENT_CLONES
