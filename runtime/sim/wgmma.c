@@ -131,7 +131,7 @@ step op_issue(warp *w, const sim_insn *i, uint32_t mask) {
     if (checks(w)) {
         if (w->fences == 1) report(w, i, 0, "wgmma.fence", "none before the warp's first wgmma");
         claim(w, i, scale != 0);
-        clock_meet(w->block->cluster, &p->knows, &w->known); /* each warp reads on its own */
+        if (p->joined) clock_meet(w->block->cluster, &p->knows, &w->known); /* each reads alone */
     }
     p->joined |= (uint8_t)(1u << w->number % 4);
     if (p->joined != 15) return NEXT;
