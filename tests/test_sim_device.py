@@ -320,6 +320,13 @@ class Foreign(Simulator):
                          r"CUDA_ERROR_INVALID_VALUE \(globalStrides\[0\] = 120: must be a "
                          r"multiple of 16\)\n$")
 
+    def test_endless(self):
+        self.write("k.ptx", SCALE.replace("$done:", "$done:\nbra $done;"))
+        self.write("l.json", json.dumps(LAUNCH))
+        done = self.warploom("sim", "k.ptx", "--launch", "l.json", WARPLOOM_SIM_STEPS="100000")
+        self.assertEqual((done.returncode, done.stderr), (6, "warploom: scale: 1 findings\n"))
+        self.assertIn("gave up after 100000 instructions", done.stdout)
+
     def test_bad_files(self):
         for args, message in ((["sim", "k.ptx"], "sim: expected FILE.ptx --launch FILE.json"),
                               (["sim", "none.ptx", "--launch", "x"],

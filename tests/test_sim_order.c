@@ -44,6 +44,13 @@
 #define WRITES                                                                                     \
     "mul.wide.u32 %d11, %r0, 4; add.u64 %d12, %d0, %d11;\nst.global.u32 [%d12], %r0;\n"
 
+/* Thread 0 of block 1 sees what block 0 has written. */
+#define ONE_HEARS(then)                                                                            \
+    "setp.lt.u32 %p5, %r2, 16;\n@!%p3 bra OTHER;\n" WRITES "bar.warp.sync -1;\n"                   \
+    "@%p0 st.release.gpu.global.u32 [%d1], 1;\nret;\nOTHER:\n@!%p0 bra SEEN;\nSPIN:\n"            \
+    "ld.acquire.gpu.global.u32 %r9, [%d1];\nsetp.eq.u32 %p4, %r9, 0;\n@%p4 bra SPIN;\nSEEN:\n"     \
+    then "mul.wide.u32 %d11, %r0, 4; add.u64 %d12, %d0, %d11;\nld.global.u32 %r10, [%d12];"
+
 /* 16 bytes that a thread has written, loaded by a bulk copy. */
 #define WRITE16 "st.global.v4.u32 [%d0], {%r0, %r0, %r0, %r0};\n"
 #define READY                                                                                      \
@@ -134,6 +141,11 @@ static const row rows[] = {
      BLOCKS EXCH_G " [%d1], 1;\n" SPIN(RELAXED, "%d1") "st.global.u32 [%d1], 0;", NULL},
     {"race", 32, 2, 1,
      BLOCKS EXCH_G " [%d1], 1;\nret;\nOTHER:\nst.global.u32 [%d1], 0;", "overwrites global"},
+    /* one lane hears, others read */
+    {NULL, 32, 2, 1, ONE_HEARS("bar.warp.sync -1;\n"), NULL},
+    {NULL, 32, 2, 1, ONE_HEARS("@!%p5 ret;\nbar.warp.sync 65535;\n"), NULL},
+    {"race", 32, 2, 1, ONE_HEARS(""), "reads global"},
+    {"race", 32, 2, 1, ONE_HEARS("@%p5 bar.warp.sync 65535;\n"), "reads global"},
     {NULL, 64, 2, 1, COUNTED("membar.gl;\n", WRITES, "membar.gl;\n"), NULL},
     {"race", 64, 2, 1, COUNTED("membar.cta;\n", WRITES, "membar.gl;\n"), "reads global"},
     {"race", 64, 2, 1, COUNTED("fence.acq_rel.gpu;\n", WRITES, "membar.gl;\n"), "reads global"},

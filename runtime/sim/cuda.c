@@ -117,6 +117,7 @@ static void read_settings(sim_device_settings *out) {
     out->options = (sim_options){.check = number("WARPLOOM_SIM_CHECK", 1) != 0,
                                  .order = order_of(getenv("WARPLOOM_SIM_ORDER")),
                                  .seed = number("WARPLOOM_SIM_SEED", 0),
+                                 .max_steps = number("WARPLOOM_SIM_STEPS", 0),
                                  .hardware_sums = sums && !strcmp(sums, "hardware"),
                                  .threads = (int)(number("WARPLOOM_SIM_THREADS", 0) & 0x3ff)};
 }

@@ -206,7 +206,7 @@ static bool ordered(const mem_access *a, const history *h) {
     if (h->launch != r->launch_number)
         return h->launch <= r->launches_over || a->knows->v[c->grid_agent];
     if (h->cluster - 1 == c->id) return epoch_known(a->knows, h->at);
-    return told_known(c, a->knows, h->cluster - 1, h->at, false);
+    return told_known(a, h->cluster - 1, h->at, false);
 }
 
 static bool strong(const history *h) {
@@ -233,7 +233,7 @@ static bool hidden(const mem_access *a, const history *h) {
     if (!a->async || !h->cluster || h->launch != a->warp->machine->run->launch_number ||
         agent >= 6 * c->n_warps)
         return false;
-    if (h->cluster - 1 != c->id) return !told_known(c, a->knows, h->cluster - 1, h->at, true);
+    if (h->cluster - 1 != c->id) return !told_known(a, h->cluster - 1, h->at, true);
     return !c->images || a->knows->v[c->images + agent - first] < epoch_clock(h->at);
 }
 

@@ -490,8 +490,8 @@ void told_write(warp *w, const sim_insn *i, uint32_t mask, uint64_t address, boo
                 bool goes_on);
 void told_read(warp *w, const sim_insn *i, uint32_t mask, uint64_t address, bool global);
 void told_fence(warp *w, const sim_insn *i, uint32_t mask);
-/* Does one that knows this know of another cluster's epoch; and the async proxy, if it reads? */
-bool told_known(const cluster *c, const vclock *knows, uint32_t of, epoch e, bool proxy);
+/* Does the access know of another cluster's epoch; and the async proxy, if it reads? */
+bool told_known(const mem_access *a, uint32_t of, epoch e, bool proxy);
 void told_forget(told_table *t);
 void told_close(cluster *c);
 

@@ -23,7 +23,8 @@ typedef struct told {
 
 /* Another cluster's clock, known to who knows `tick` of agent `warp`. */
 struct foreign {
-    uint32_t cluster, n, warp, tick, heard; /* heard: the tick of the read */
+    uint32_t cluster, n, warp, tick;
+    uint32_t heard, lanes; /* the tick of the read; who has read, or fenced since */
     bool fenced; /* else: heard without a fence since, and good for nothing yet */
     uint32_t *v;
 };
@@ -192,13 +193,15 @@ static void hear_foreign(warp *w, uint32_t mask, const told *t, bool now) {
     cluster *c = w->block->cluster;
     uint32_t agent = w->agent + !(mask & (mask - 1));
     for (uint32_t k = 0; k < c->n_foreign; k++) {
-        const struct foreign *f = &c->foreign[k];
+        struct foreign *f = &c->foreign[k];
         if (f->cluster == t->cluster && f->warp == agent && f->n == t->n && f->fenced >= now &&
-            !memcmp(f->v, t->v, t->n * sizeof *t->v))
+            !memcmp(f->v, t->v, t->n * sizeof *t->v)) {
+            f->lanes |= mask;
             return;
+        }
     }
     struct foreign *f = new_foreign(c, agent, t->cluster);
-    *f = (struct foreign){t->cluster, t->n, agent, w->now, w->now, now, NULL};
+    *f = (struct foreign){t->cluster, t->n, agent, w->now, w->now, mask, now, NULL};
     f->v = memcpy(wl_alloc(t->n * sizeof *f->v), t->v, t->n * sizeof *f->v);
 }
 
@@ -260,6 +263,7 @@ void told_fence(warp *w, const sim_insn *i, uint32_t mask) {
         if (c->foreign[k].warp - w->agent <= 1 && !c->foreign[k].fenced) {
             c->foreign[k].fenced = true;
             c->foreign[k].tick = w->now;
+            c->foreign[k].lanes = mask;
         }
     for (uint32_t k = 0; k <= scope; k++) {
         if (!s->pending[k]) continue;
@@ -273,12 +277,25 @@ void told_fence(warp *w, const sim_insn *i, uint32_t mask) {
     warp_tick(w);
 }
 
-bool told_known(const cluster *c, const vclock *knows, uint32_t of, epoch e, bool proxy) {
+/* Of a warp that has heard by some lanes: is the accessing lane one of them, or has joined them? */
+static bool lane_heard(const mem_access *a, const struct foreign *f) {
+    const warp *w = a->warp;
+    uint32_t lane = epoch_lane(a->at);
+    if (f->warp - w->agent > 1 || f->tick <= w->joined || lane >= SIM_LANES) return true;
+    bool joined = false;
+    FOR_LANES(l, f->lanes)
+        joined = joined || l == lane || (w->synced && w->synced[32 * lane + l] >= f->tick);
+    return joined;
+}
+
+bool told_known(const mem_access *a, uint32_t of, epoch e, bool proxy) {
+    const cluster *c = a->warp->block->cluster;
+    const vclock *knows = a->knows;
     uint32_t agent = epoch_agent(e), images = c->images - 3 * c->n_warps;
     for (uint32_t k = 0; k < c->n_foreign; k++) {
         const struct foreign *f = &c->foreign[k];
         if (f->cluster == of && f->fenced && knows->v[f->warp] >= f->tick && agent < f->n &&
-            f->v[agent] >= epoch_clock(e) &&
+            f->v[agent] >= epoch_clock(e) && lane_heard(a, f) &&
             (!proxy || (c->images && (f->v[images + agent] >= epoch_clock(e) ||
                                       knows->v[images + f->warp] >= f->tick))))
             return true;
