@@ -141,6 +141,11 @@ static const row rows[] = {
      BLOCKS EXCH_G " [%d1], 1;\n" SPIN(RELAXED, "%d1") "st.global.u32 [%d1], 0;", NULL},
     {"race", 32, 2, 1,
      BLOCKS EXCH_G " [%d1], 1;\nret;\nOTHER:\nst.global.u32 [%d1], 0;", "overwrites global"},
+    /* a plain read after a strong one is no strong one */
+    {"race", 32, 2, 1,
+     "@!%p3 bra OTHER;\nld.relaxed.gpu.global.u32 %r9, [%d1];\nld.global.u32 %r9, [%d1];\nret;\n"
+     "OTHER:\n@%p0 st.relaxed.gpu.global.u32 [%d1], 1;",
+     "global"},
     /* one lane hears, others read */
     {NULL, 32, 2, 1, ONE_HEARS("bar.warp.sync -1;\n"), NULL},
     {NULL, 32, 2, 1, ONE_HEARS("@!%p5 ret;\nbar.warp.sync 65535;\n"), NULL},

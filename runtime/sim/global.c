@@ -267,7 +267,8 @@ static bool lanes_cross(const mem_access *a, const history *h) {
 /* Lanes that read in one tick are told together. */
 static uint32_t reading_lane(const mem_access *a, const history *before) {
     uint32_t lane = epoch_lane(a->at), old = epoch_lane(before->at);
-    if (!same_warp(a, before) || epoch_agent(before->at) != epoch_agent(a->at) || old == lane ||
+    if (lane == LIKE_LANE || old == LIKE_LANE || old == lane || !same_warp(a, before) ||
+        epoch_agent(before->at) != epoch_agent(a->at) ||
         epoch_clock(before->at) <= a->warp->joined)
         return lane;
     return old >= UNKNOWN_LANE ? old : SEVERAL_LANES;
