@@ -173,7 +173,7 @@ class Command(Simulator):
             broken, n = re.subn(drop, "", source, count=1)
             self.assertEqual(n, 1, drop)
             rows = self.verify_source(broken)
-            self.assertTrue(any(row["rule"] == "race" for row in rows), (drop, rows))
+            self.assertTrue(any(row["rule"] in ("race", "deadlock") for row in rows), (drop, rows))
 
     def generator(self, path, line, old, new):
         """A generator with one line of one of its files changed."""
