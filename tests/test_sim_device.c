@@ -32,12 +32,66 @@ static const char *reason(CUresult result) {
         CHECK_STR(reason(got), text);                                                              \
     } while (0)
 
+/* Every call that needs cuInit, with NULL for what it can be given: told before its arguments. */
+static void refuses_before_init(void) {
+    const CUresult results[] = {
+        cuDeviceGetName(NULL, 1, 0),
+        cuDeviceGetAttribute(NULL, 1, 0),
+        cuDeviceTotalMem(NULL, 0),
+        cuDevicePrimaryCtxRetain(NULL, 0),
+        cuDevicePrimaryCtxRelease(0),
+        cuCtxCreate(NULL, 0, 0),
+        cuCtxCreate_v4(NULL, NULL, 0, 0),
+        cuCtxDestroy(NULL),
+        cuCtxGetCurrent(NULL),
+        cuCtxSetCurrent(NULL),
+        cuCtxPushCurrent(NULL),
+        cuCtxPopCurrent(NULL),
+        cuCtxGetDevice(NULL),
+        cuCtxSynchronize(),
+        cuStreamCreate(NULL, 0),
+        cuStreamDestroy(NULL),
+        cuStreamSynchronize(NULL),
+        cuStreamIsCapturing(NULL, NULL),
+        cuStreamWaitEvent(NULL, NULL, 0),
+        cuEventCreate(NULL, 0),
+        cuEventDestroy(NULL),
+        cuEventRecord(NULL, NULL),
+        cuEventQuery(NULL),
+        cuEventSynchronize(NULL),
+        cuEventElapsedTime(NULL, NULL, NULL),
+        cuMemAlloc(NULL, 4),
+        cuMemFree(0),
+        cuMemsetD8(0, 0, 1),
+        cuMemsetD32(0, 0, 1),
+        cuMemcpyHtoD(0, NULL, 1),
+        cuMemcpyDtoH(NULL, 0, 1),
+        cuMemcpyDtoD(0, 0, 1),
+        cuMemcpyDtoHAsync(NULL, 0, 1, NULL),
+        cuPointerGetAttribute(NULL, 2, 0),
+        cuTensorMapEncodeTiled(NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0),
+        cuLibraryLoadData(NULL, NULL, NULL, NULL, 0, NULL, NULL, 0),
+        cuLibraryUnload(NULL),
+        cuLibraryGetKernel(NULL, NULL, NULL),
+        cuKernelGetFunction(NULL, NULL),
+        cuKernelGetParamInfo(NULL, 0, NULL, NULL),
+        cuKernelSetAttribute(8, 0, NULL, 0),
+        cuModuleLoadData(NULL, NULL),
+        cuFuncGetAttribute(NULL, 0, NULL),
+        cuLaunchKernelEx(NULL, NULL, NULL, NULL),
+        cuLaunchKernel(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL),
+    };
+    for (size_t i = 0; i < sizeof results / sizeof *results; i++)
+        CHECK_INT(results[i], CUDA_ERROR_NOT_INITIALIZED);
+}
+
 TEST(before_init) {
     int n, major;
     CUdevice device;
     CUcontext context;
     CHECK_REFUSED(cuDeviceGetCount(&n), CUDA_ERROR_NOT_INITIALIZED, "call cuInit");
     CHECK_REFUSED(cuDeviceGet(&device, 0), CUDA_ERROR_NOT_INITIALIZED, "call cuInit");
+    refuses_before_init();
     CHECK_REFUSED(cuInit(1), CUDA_ERROR_INVALID_VALUE, "flags = 1: expected 0");
     setenv("WARPLOOM_SIM_SMS", "7", 1);
     setenv("WARPLOOM_SIM_ORDER", "lazy", 1);
@@ -62,6 +116,68 @@ TEST(before_init) {
     sim_device_get(&settings);
     CHECK(settings.options.order == SIM_LAZY && settings.options.seed == 99);
     CHECK(settings.options.check);
+}
+
+TEST(null_is_refused) {
+    void *function;
+    CUevent event;
+    float ms;
+    uint64_t two[2] = {64, 32};
+    uint32_t box[2] = {64, 8};
+    CUtensorMap map;
+    CHECK_INT(cuEventCreate(&event, 0), CUDA_SUCCESS);
+    CHECK_REFUSED(cuMemAlloc(NULL, 4), CUDA_ERROR_INVALID_VALUE, "pointer is NULL");
+    CHECK_REFUSED(cuEventRecord(NULL, 0), CUDA_ERROR_INVALID_HANDLE, "the handle is NULL");
+    const CUresult values[] = {
+        cuDriverGetVersion(NULL),
+        cuGetErrorName(0, NULL),
+        cuGetErrorString(0, NULL),
+        cuGetProcAddress(NULL, &function, 12000, 0),
+        cuGetProcAddress("cuInit", NULL, 12000, 0),
+        cuDeviceGetCount(NULL),
+        cuDeviceGet(NULL, 0),
+        cuDeviceGetName(NULL, 1, 0),
+        cuDeviceGetAttribute(NULL, 1, 0),
+        cuDeviceTotalMem(NULL, 0),
+        cuDevicePrimaryCtxRetain(NULL, 0),
+        cuCtxCreate(NULL, 0, 0),
+        cuCtxCreate_v4(NULL, NULL, 0, 0),
+        cuCtxGetCurrent(NULL),
+        cuCtxGetDevice(NULL),
+        cuStreamCreate(NULL, 0),
+        cuStreamIsCapturing(NULL, NULL),
+        cuEventCreate(NULL, 0),
+        cuEventElapsedTime(NULL, event, event),
+        cuPointerGetAttribute(NULL, 2, 0),
+        cuModuleLoadData(NULL, scale),
+        cuTensorMapEncodeTiled(NULL, 9, 2, &map, two, two, box, box, 0, 0, 0, 0),
+        cuTensorMapEncodeTiled(&map, 9, 2, &map, NULL, two, box, box, 0, 0, 0, 0),
+        cuTensorMapEncodeTiled(&map, 9, 2, &map, two, NULL, box, box, 0, 0, 0, 0),
+        cuTensorMapEncodeTiled(&map, 9, 2, &map, two, two, NULL, box, 0, 0, 0, 0),
+        cuTensorMapEncodeTiled(&map, 9, 2, &map, two, two, box, NULL, 0, 0, 0, 0),
+    };
+    const CUresult handles[] = {
+        cuStreamDestroy(NULL),
+        cuStreamWaitEvent(NULL, NULL, 0),
+        cuEventDestroy(NULL),
+        cuEventQuery(NULL),
+        cuEventSynchronize(NULL),
+        cuEventElapsedTime(&ms, NULL, event),
+        cuEventElapsedTime_v2(&ms, event, NULL),
+        cuLibraryUnload(NULL),
+        cuLibraryGetKernel(NULL, NULL, NULL),
+        cuKernelGetFunction(NULL, NULL),
+        cuKernelGetParamInfo(NULL, 0, NULL, NULL),
+        cuKernelSetAttribute(8, 0, NULL, 0),
+        cuFuncSetAttribute(NULL, 8, 0),
+        cuFuncGetAttribute(NULL, 0, NULL),
+        cuLaunchKernelEx(NULL, NULL, NULL, NULL),
+    };
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        CHECK_INT(values[i], CUDA_ERROR_INVALID_VALUE);
+    for (size_t i = 0; i < sizeof handles / sizeof *handles; i++)
+        CHECK_INT(handles[i], CUDA_ERROR_INVALID_HANDLE);
+    CHECK_INT(cuEventDestroy(event), CUDA_SUCCESS);
 }
 
 TEST(errors_and_names) {
@@ -91,7 +207,7 @@ TEST(errors_and_names) {
     CHECK_INT(cuGetProcAddress("cuCtxCreate", &function, 12000, 0), CUDA_SUCCESS);
     CHECK(memcmp(&function, &create, sizeof create));
     CHECK_REFUSED(cuLaunchKernel(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL),
-                  CUDA_ERROR_INVALID_HANDLE, "the function is NULL");
+                  CUDA_ERROR_INVALID_HANDLE, "the handle is NULL");
     int status;
     CHECK_REFUSED(cuGetProcAddress_v2("cuMemAllo", &function, 12000, 0, &status),
                   CUDA_ERROR_NOT_FOUND, "the simulator has no cuMemAllo");
@@ -126,8 +242,7 @@ TEST(contexts) {
     cuCtxGetCurrent(&c);
     CHECK(c == a);
     for (int i = 1; i < 16; i++) CHECK_INT(cuCtxPushCurrent(a), CUDA_SUCCESS);
-    CHECK_REFUSED(cuCtxPushCurrent(a), CUDA_ERROR_INVALID_CONTEXT,
-                  "16 contexts are on the stack");
+    CHECK_REFUSED(cuCtxPushCurrent(a), CUDA_ERROR_INVALID_CONTEXT, "16 contexts are on the stack");
     for (int i = 1; i < 16; i++) CHECK_INT(cuCtxPopCurrent(&c), CUDA_SUCCESS);
     CHECK_INT(cuCtxSetCurrent(NULL), CUDA_SUCCESS);
     cuCtxGetCurrent(&c);
@@ -164,6 +279,10 @@ TEST(memory) {
     CHECK_INT(cuMemAlloc(&p, 16), CUDA_SUCCESS);
     CHECK_INT(cuMemAlloc(&q, 16), CUDA_SUCCESS);
     CHECK_INT(cuStreamCreate(&stream, 0), CUDA_SUCCESS);
+    CHECK_REFUSED(cuMemcpyHtoD(p, NULL, 16), CUDA_ERROR_INVALID_VALUE,
+                  "the host's pointer is NULL");
+    CHECK_INT(cuMemcpyDtoH(NULL, p, 16), CUDA_ERROR_INVALID_VALUE);
+    CHECK_INT(cuMemcpyDtoH(NULL, p, 0), CUDA_SUCCESS);
     CHECK_INT(cuMemcpyHtoD(p, word, 16), CUDA_SUCCESS);
     CHECK_INT(cuMemcpyDtoD(q, p + 4, 8), CUDA_SUCCESS);
     CHECK_INT(cuMemsetD32(q + 8, 7, 2), CUDA_SUCCESS);
@@ -241,8 +360,10 @@ TEST(images) {
     CHECK_INT(cuModuleLoadDataEx(&module, scale, 0, NULL, NULL), CUDA_SUCCESS);
     CHECK_REFUSED(cuModuleGetFunction(&function, module, "scal"), CUDA_ERROR_NOT_FOUND,
                   "the image has no entry 'scal'");
-    CHECK_REFUSED(cuModuleGetFunction(&function, NULL, "scale"), CUDA_ERROR_NOT_FOUND,
-                  "the image has no entry 'scale'");
+    CHECK_REFUSED(cuModuleGetFunction(&function, NULL, "scale"), CUDA_ERROR_INVALID_HANDLE,
+                  "the handle is NULL");
+    CHECK_INT(cuModuleGetFunction(&function, module, NULL), CUDA_ERROR_INVALID_VALUE);
+    CHECK_INT(cuModuleGetFunction(NULL, module, "scale"), CUDA_ERROR_INVALID_VALUE);
     CHECK_INT(cuModuleGetFunction(&function, module, "scale"), CUDA_SUCCESS);
     CHECK_INT(cuModuleUnload(module), CUDA_SUCCESS);
     CHECK_INT(cuLibraryLoadData(&library, scale, NULL, NULL, 0, NULL, NULL, 0), CUDA_SUCCESS);
@@ -250,6 +371,13 @@ TEST(images) {
     CHECK_INT(cuKernelGetFunction(&function, kernel), CUDA_SUCCESS);
     CHECK_INT(cuKernelGetParamInfo(kernel, 2, &offset, &size), CUDA_SUCCESS);
     CHECK(offset == 12 && size == 4);
+    CHECK_INT(cuKernelGetParamInfo(kernel, 2, &offset, NULL), CUDA_SUCCESS);
+    CHECK_INT(cuKernelGetParamInfo(kernel, 2, NULL, &size), CUDA_ERROR_INVALID_VALUE);
+    CHECK_INT(cuKernelGetFunction(NULL, kernel), CUDA_ERROR_INVALID_VALUE);
+    CHECK_INT(cuFuncGetAttribute(NULL, 0, function), CUDA_ERROR_INVALID_VALUE);
+    CHECK_INT(cuLaunchKernelEx(NULL, function, NULL, NULL), CUDA_ERROR_INVALID_VALUE);
+    CHECK_INT(cuLaunchKernelEx(&(CUlaunchConfig){.numAttrs = 1}, function, NULL, NULL),
+              CUDA_ERROR_INVALID_VALUE);
     CHECK_REFUSED(cuKernelGetParamInfo(kernel, 3, &offset, &size), CUDA_ERROR_INVALID_VALUE,
                   "the kernel has no parameter 3");
     CHECK_INT(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function),
@@ -308,6 +436,9 @@ TEST(launches) {
     CHECK_INT(cuLaunchKernelEx(&config, f, NULL, extra), CUDA_SUCCESS);
     CHECK_INT(cuMemcpyDtoH(back, x, sizeof back), CUDA_SUCCESS);
     for (int i = 0; i < 100; i++) CHECK(back[i] == data[i]);
+    CHECK_REFUSED(
+        cuLaunchKernelEx(&config, f, NULL, (void *[]){(void *)1, &block, (void *)2, NULL, NULL}),
+        CUDA_ERROR_INVALID_VALUE, "0 bytes of parameters; the kernel takes 16");
     size = 15;
     CHECK_REFUSED(cuLaunchKernelEx(&config, f, NULL, extra), CUDA_ERROR_INVALID_VALUE,
                   "15 bytes of parameters; the kernel takes 16");
@@ -338,6 +469,43 @@ TEST(launches) {
     cuModuleUnload(module);
     close_context();
     CHECK_INT(sim_device_findings(see, &found), 0);
+}
+
+/* Just past the end of a buffer nothing lies, whatever its size: a write there is found, and its
+   neighbours keep what they hold. */
+TEST(past_the_end_is_no_neighbour) {
+    enum { N = 24 };
+    CUmodule module;
+    CUfunction f;
+    CUdeviceptr x[N];
+    size_t bytes[N];
+    char back[4096];
+    int found = 0;
+    open_context();
+    cuModuleLoadData(&module, scale);
+    cuModuleGetFunction(&f, module, "scale");
+    for (int i = 0; i < N; i++) {
+        bytes[i] = i % 3 ? 512 * (size_t)(i % 3) : 4096;
+        CHECK_INT(cuMemAlloc(&x[i], bytes[i]), CUDA_SUCCESS);
+        CHECK_INT(cuMemsetD8(x[i], 0x3f, bytes[i]), CUDA_SUCCESS);
+    }
+    for (int i = 0; i < N; i++)
+        for (int j = 0; j < N; j++) CHECK(x[j] <= x[i] || x[j] - x[i] >= bytes[i] + 4096);
+    CHECK_INT(launch(f, x[1], 128), CUDA_SUCCESS);
+    CHECK_INT(cuCtxSynchronize(), CUDA_SUCCESS);
+    float a = 2;
+    uint32_t n = 128 + 1024;
+    CHECK_INT(cuLaunchKernel(f, 36, 1, 1, 32, 1, 1, 0, NULL, (void *[]){&x[1], &a, &n}, NULL),
+              CUDA_SUCCESS);
+    CHECK_INT(cuCtxSynchronize(), CUDA_ERROR_LAUNCH_FAILED);
+    CHECK(strstr(reason(CUDA_ERROR_LAUNCH_FAILED), "are in no allocation"));
+    sim_device_findings(see, &found);
+    for (int i = 0; i < N; i++) {
+        CHECK_INT(cuMemcpyDtoH(back, x[i], bytes[i]), CUDA_SUCCESS);
+        for (size_t k = 0; i != 1 && k < bytes[i]; k++) CHECK(back[k] == 0x3f);
+    }
+    cuModuleUnload(module);
+    close_context();
 }
 
 /* A launch that need not wait for the one before it, and its kernel does not; memory that nothing
@@ -376,8 +544,7 @@ TEST(what_a_launch_reads_was_written) {
         CHECK_INT(launch(f, x, 96), CUDA_SUCCESS);
         CHECK_INT(cuLaunchKernelEx(&config, f, NULL, extra), CUDA_SUCCESS);
         CHECK_INT(cuCtxSynchronize(), i == 2 ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED);
-        if (i < 2)
-            CHECK(strstr(reason(CUDA_ERROR_LAUNCH_FAILED), "griddepcontrol: block"));
+        if (i < 2) CHECK(strstr(reason(CUDA_ERROR_LAUNCH_FAILED), "griddepcontrol: block"));
         sim_device_findings(see, &found);
     }
     cuModuleUnload(module);
@@ -388,15 +555,15 @@ TEST(tensor_maps) {
     CUtensorMap map;
     uint64_t dims[2] = {64, 32}, strides[1] = {128};
     uint32_t box[2] = {64, 8}, steps[2] = {1, 1};
-    CHECK_INT(cuTensorMapEncodeTiled(&map, 9, 2, (void *)4096, dims, strides, box, steps, 0, 3, 0,
-                                     0),
-              CUDA_SUCCESS);
+    CHECK_INT(
+        cuTensorMapEncodeTiled(&map, 9, 2, (void *)4096, dims, strides, box, steps, 0, 3, 0, 0),
+        CUDA_SUCCESS);
     CUtensorMap *odd = (CUtensorMap *)(void *)((char *)&map + 8);
-    CHECK_INT(cuTensorMapEncodeTiled(odd, 9, 2, (void *)4096, dims, strides, box, steps, 0, 3, 0,
-                                     0),
-              CUDA_ERROR_INVALID_VALUE);
+    CHECK_INT(
+        cuTensorMapEncodeTiled(odd, 9, 2, (void *)4096, dims, strides, box, steps, 0, 3, 0, 0),
+        CUDA_ERROR_INVALID_VALUE);
     CHECK(strstr(reason(CUDA_ERROR_INVALID_VALUE), ": expected a multiple of 64 bytes"));
-    CHECK_INT(cuTensorMapEncodeTiled(&map, 9, 2, (void *)4100, dims, strides, box, steps, 0, 3, 0,
-                                     0),
-              CUDA_ERROR_INVALID_VALUE);
+    CHECK_INT(
+        cuTensorMapEncodeTiled(&map, 9, 2, (void *)4100, dims, strides, box, steps, 0, 3, 0, 0),
+        CUDA_ERROR_INVALID_VALUE);
 }

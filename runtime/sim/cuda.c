@@ -1,6 +1,7 @@
 /* cuda.c - the driver's face: errors, the device, contexts, streams and events.
    SPDX-License-Identifier: BSD-3-Clause */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,8 @@
 /* The process's one device, as a driver has it. */
 static struct {
     pthread_mutex_t lock;
-    bool ready;
+    bool ready; /* the settings are read */
+    atomic_bool initialized;
     sim_device_settings settings;
     struct CUctx_st *primary;
 } device = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -51,7 +53,28 @@ CUresult cuda_refuse(CUresult result, const char *format, ...) {
     return cuda_refused(result);
 }
 
+CUresult cuda_ready(void) {
+    if (device.initialized) return CUDA_SUCCESS;
+    return cuda_refuse(CUDA_ERROR_NOT_INITIALIZED, "call cuInit");
+}
+
+static CUresult null_pointer(const char *name) {
+    return cuda_refuse(CUDA_ERROR_INVALID_VALUE, "%s is NULL", name);
+}
+
+CUresult cuda_given(const void *pointer, const char *name) {
+    CUresult result = cuda_ready();
+    return result || pointer ? result : null_pointer(name);
+}
+
+CUresult cuda_handle(const void *handle) {
+    CUresult result = cuda_ready();
+    if (result || handle) return result;
+    return cuda_refuse(CUDA_ERROR_INVALID_HANDLE, "the handle is NULL");
+}
+
 CUresult cuGetErrorName(CUresult error, const char **name) {
+    if (!name) return null_pointer("name");
     *name = NULL;
     for (size_t i = 0; i < COUNT(results); i++)
         if (results[i].result == error) *name = results[i].name;
@@ -59,6 +82,7 @@ CUresult cuGetErrorName(CUresult error, const char **name) {
 }
 
 CUresult cuGetErrorString(CUresult error, const char **text) {
+    if (!text) return null_pointer("text");
     *text = NULL;
     for (size_t i = 0; i < COUNT(results); i++)
         if (results[i].result == error) *text = results[i].text;
@@ -77,6 +101,7 @@ CUresult cuGetProcAddress_v2(const char *name, void **function, int version, uin
 #undef X
     };
     (void)flags;
+    if (!name || !function) return null_pointer(name ? "function" : "name");
     size_t size = strlen(name);
     *function = NULL;
     for (size_t i = 0; i < COUNT(table); i++) {
@@ -131,6 +156,7 @@ CUresult cuInit(unsigned flags) {
     if (flags) return cuda_refuse(CUDA_ERROR_INVALID_VALUE, "flags = %u: expected 0", flags);
     pthread_mutex_lock(&device.lock);
     make_ready();
+    device.initialized = true;
     return cuda_leave(CUDA_SUCCESS);
 }
 
@@ -149,26 +175,29 @@ void sim_device_set(const sim_device_settings *settings) {
 }
 
 CUresult cuDriverGetVersion(int *version) {
+    if (!version) return null_pointer("version");
     *version = DRIVER_VERSION;
     return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGetCount(int *n) {
-    *n = 1;
-    return device.ready ? CUDA_SUCCESS : cuda_refuse(CUDA_ERROR_NOT_INITIALIZED, "call cuInit");
+    CUresult result = cuda_given(n, "n");
+    if (!result) *n = 1;
+    return result;
 }
 
 CUresult cuDeviceGet(CUdevice *out, int ordinal) {
-    *out = ordinal;
-    if (!device.ready) return cuda_refuse(CUDA_ERROR_NOT_INITIALIZED, "call cuInit");
-    if (!ordinal) return CUDA_SUCCESS;
+    CUresult result = cuda_given(out, "device");
+    if (!result) *out = ordinal;
+    if (result || !ordinal) return result;
     return cuda_refuse(CUDA_ERROR_INVALID_DEVICE, "device %d: there is but device 0", ordinal);
 }
 
 CUresult cuDeviceGetName(char *name, int size, CUdevice id) {
+    CUresult result = cuda_given(name, "name");
     (void)id;
-    snprintf(name, size > 0 ? (size_t)size : 0, "warploom simulator");
-    return CUDA_SUCCESS;
+    if (!result) snprintf(name, size > 0 ? (size_t)size : 0, "warploom simulator");
+    return result;
 }
 
 CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice id) {
@@ -200,7 +229,9 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice id) {
         {120, 1},              /* clusters */
         {127, 1},              /* tensor maps */
     };
+    CUresult result = cuda_given(value, "value");
     (void)id;
+    if (result) return result;
     *value = attribute == 16 ? device.settings.sms : 0; /* what isn't listed isn't supported */
     for (size_t i = 0; i < COUNT(table); i++)
         if (table[i].attribute == attribute) *value = table[i].value;
@@ -208,9 +239,10 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice id) {
 }
 
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice id) {
+    CUresult result = cuda_given(bytes, "bytes");
     (void)id;
-    *bytes = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    return CUDA_SUCCESS;
+    if (!result) *bytes = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    return result;
 }
 
 /* ---- contexts ---- */
@@ -220,6 +252,8 @@ static CUcontext current(void) {
 }
 
 CUresult cuda_enter(CUcontext *out) {
+    CUresult result = cuda_ready();
+    if (result) return result;
     *out = current();
     if (!*out)
         return cuda_refuse(CUDA_ERROR_INVALID_CONTEXT, "this thread has no current context");
@@ -270,8 +304,8 @@ static void drop_context(CUcontext context) {
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice id) {
-    CUresult result = cuDeviceGet(&id, id);
-    *context = NULL;
+    CUresult result = cuda_given(context, "context");
+    if (!result) *context = NULL, result = cuDeviceGet(&id, id);
     if (result) return result;
     pthread_mutex_lock(&device.lock);
     if (!device.primary) device.primary = make_context();
@@ -281,7 +315,9 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice id) {
 }
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice id) {
+    CUresult result = cuda_ready();
     (void)id;
+    if (result) return result;
     pthread_mutex_lock(&device.lock);
     if (!device.primary)
         return cuda_leave(
@@ -295,8 +331,8 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice id) {
 
 CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice id) {
     (void)flags;
-    CUresult result = cuDeviceGet(&id, id);
-    *context = NULL;
+    CUresult result = cuda_given(context, "context");
+    if (!result) *context = NULL, result = cuDeviceGet(&id, id);
     if (result) return result;
     *context = make_context();
     return cuCtxPushCurrent_v2(*context);
@@ -309,6 +345,8 @@ CUresult cuCtxCreate_v4(CUcontext *context, const void *params, unsigned flags, 
 }
 
 CUresult cuCtxDestroy_v2(CUcontext context) {
+    CUresult result = cuda_ready();
+    if (result) return result;
     if (!context) return cuda_refuse(CUDA_ERROR_INVALID_CONTEXT, "context is NULL");
     pthread_mutex_lock(&device.lock);
     drop_context(context);
@@ -316,16 +354,20 @@ CUresult cuCtxDestroy_v2(CUcontext context) {
 }
 
 CUresult cuCtxGetCurrent(CUcontext *context) {
-    *context = current();
-    return CUDA_SUCCESS;
+    CUresult result = cuda_given(context, "context");
+    if (!result) *context = current();
+    return result;
 }
 
 CUresult cuCtxSetCurrent(CUcontext context) {
-    if (stack.n) stack.n--;
-    return context ? cuCtxPushCurrent_v2(context) : CUDA_SUCCESS;
+    CUresult result = cuda_ready();
+    if (!result && stack.n) stack.n--;
+    return context && !result ? cuCtxPushCurrent_v2(context) : result;
 }
 
 CUresult cuCtxPushCurrent_v2(CUcontext context) {
+    CUresult result = cuda_ready();
+    if (result) return result;
     if (!context || stack.n == (int)COUNT(stack.at))
         return cuda_refuse(CUDA_ERROR_INVALID_CONTEXT,
                            context ? "16 contexts are on the stack" : "context is NULL");
@@ -333,16 +375,20 @@ CUresult cuCtxPushCurrent_v2(CUcontext context) {
     return CUDA_SUCCESS;
 }
 
+/* A caller that does not ask which it was gives NULL. */
 CUresult cuCtxPopCurrent_v2(CUcontext *context) {
-    *context = current();
-    if (!*context) return cuda_refuse(CUDA_ERROR_INVALID_CONTEXT, "no context to pop");
+    CUresult result = cuda_ready();
+    if (result) return result;
+    if (context) *context = current();
+    if (!stack.n) return cuda_refuse(CUDA_ERROR_INVALID_CONTEXT, "no context to pop");
     stack.n--;
     return CUDA_SUCCESS;
 }
 
 CUresult cuCtxGetDevice(CUdevice *id) {
-    *id = 0;
-    if (stack.n) return CUDA_SUCCESS;
+    CUresult result = cuda_given(id, "device");
+    if (!result) *id = 0;
+    if (result || stack.n) return result;
     return cuda_refuse(CUDA_ERROR_INVALID_CONTEXT, "this thread has no current context");
 }
 
@@ -363,14 +409,15 @@ struct CUevent_st {
 };
 
 CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
-    *stream = wl_alloc(sizeof **stream);
-    (*stream)->flags = flags;
-    return CUDA_SUCCESS;
+    CUresult result = cuda_given(stream, "stream");
+    if (!result) (*stream = wl_alloc(sizeof **stream))->flags = flags;
+    return result;
 }
 
 CUresult cuStreamDestroy_v2(CUstream stream) {
+    CUresult result = cuda_handle(stream);
     free(stream);
-    return CUDA_SUCCESS;
+    return result;
 }
 
 CUresult cuStreamSynchronize(CUstream stream) {
@@ -380,30 +427,35 @@ CUresult cuStreamSynchronize(CUstream stream) {
 
 /* No graphs here. */
 CUresult cuStreamIsCapturing(CUstream stream, int *status) {
+    CUresult result = cuda_given(status, "status");
     (void)stream;
-    *status = 0;
-    return CUDA_SUCCESS;
+    if (!result) *status = 0;
+    return result;
 }
 
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
-    (void)stream, (void)event, (void)flags;
-    return CUDA_SUCCESS;
+    (void)stream, (void)flags;
+    return cuda_handle(event);
 }
 
 CUresult cuEventCreate(CUevent *event, unsigned flags) {
+    CUresult result = cuda_given(event, "event");
     (void)flags;
-    *event = wl_alloc(sizeof **event);
-    return CUDA_SUCCESS;
+    if (!result) *event = wl_alloc(sizeof **event);
+    return result;
 }
 
 CUresult cuEventDestroy_v2(CUevent event) {
+    CUresult result = cuda_handle(event);
     free(event);
-    return CUDA_SUCCESS;
+    return result;
 }
 
 CUresult cuEventRecord(CUevent event, CUstream stream) {
     struct timespec t;
+    CUresult result = cuda_handle(event);
     (void)stream;
+    if (result) return result;
     clock_gettime(CLOCK_MONOTONIC, &t);
     event->milliseconds = 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
     event->recorded = true;
@@ -411,16 +463,17 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
 }
 
 CUresult cuEventQuery(CUevent event) {
-    (void)event;
-    return CUDA_SUCCESS;
+    return cuda_handle(event);
 }
 
 CUresult cuEventSynchronize(CUevent event) {
-    (void)event;
-    return cuCtxSynchronize();
+    CUresult result = cuda_handle(event);
+    return result ? result : cuCtxSynchronize();
 }
 
 CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
+    CUresult result = cuda_given(milliseconds, "milliseconds");
+    if (result || (result = cuda_handle(start)) || (result = cuda_handle(end))) return result;
     if (!start->recorded || !end->recorded)
         return cuda_refuse(CUDA_ERROR_INVALID_HANDLE, "an event was not recorded");
     *milliseconds = (float)(end->milliseconds - start->milliseconds);

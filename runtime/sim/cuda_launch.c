@@ -25,8 +25,9 @@ struct sim_library {
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {
     sim_device_settings settings;
     sim_module *loaded;
+    CUresult result = cuda_given(module, "module");
+    if (result || (result = cuda_given(image, "image"))) return result;
     *module = NULL;
-    if (!image) return cuda_refuse(CUDA_ERROR_INVALID_VALUE, "image is NULL");
     if (!memcmp(image, "\177ELF", 4) || !memcmp(image, "\x50\xed\x55\xba", 4))
         return cuda_refuse(CUDA_ERROR_NO_BINARY_FOR_GPU,
                            "the image is machine code; the simulator takes PTX: compile with "
@@ -53,7 +54,8 @@ CUresult cuLibraryLoadData(CUlibrary *library, const void *image, int *jit_optio
 }
 
 CUresult cuModuleUnload(CUmodule module) {
-    if (!module) return cuda_refuse(CUDA_ERROR_INVALID_HANDLE, "the handle is NULL");
+    CUresult result = cuda_handle(module);
+    if (result) return result;
     while (module->kernels) {
         struct sim_kernel *gone = module->kernels;
         module->kernels = gone->next;
@@ -71,8 +73,12 @@ CUresult cuLibraryUnload(CUlibrary library) {
 /* ---- kernels ---- */
 
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
+    CUresult result = cuda_handle(module);
+    if (result || (result = cuda_given(function, "function")) ||
+        (result = cuda_given(name, "name")))
+        return result;
     *function = NULL;
-    const sim_program *program = module ? sim_module_find(module->module, name) : NULL;
+    const sim_program *program = sim_module_find(module->module, name);
     if (!program)
         return cuda_refuse(CUDA_ERROR_NOT_FOUND, "the image has no entry '%s'", name);
     struct sim_kernel *kernel = module->kernels;
@@ -91,17 +97,25 @@ CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *nam
 }
 
 CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
+    CUresult result = cuda_handle(kernel);
+    if (result || (result = cuda_given(function, "function"))) return result;
     *function = kernel;
     return CUDA_SUCCESS;
 }
 
 CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t *offset, size_t *size) {
-    if (index < 4096 && sim_program_param(kernel->program, (int)index, offset, size))
+    size_t unasked;
+    CUresult result = cuda_handle(kernel);
+    if (result || (result = cuda_given(offset, "offset"))) return result;
+    if (index < 4096 &&
+        sim_program_param(kernel->program, (int)index, offset, size ? size : &unasked))
         return CUDA_SUCCESS;
     return cuda_refuse(CUDA_ERROR_INVALID_VALUE, "the kernel has no parameter %zu", index);
 }
 
 CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function) {
+    CUresult result = cuda_handle(function);
+    if (result || (result = cuda_given(value, "value"))) return result;
     const sim_program *p = function->program;
     const struct {
         int attribute;
@@ -124,6 +138,8 @@ CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function) {
 }
 
 CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value) {
+    CUresult result = cuda_handle(function);
+    if (result) return result;
     int room = CUDA_MAX_SHARED - (int)function->program->static_shared;
     if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
         return CUDA_SUCCESS; /* preferences of hardware */
@@ -148,7 +164,7 @@ static CUresult pack(const sim_program *program, void **params, void **extra, ch
     const void *ready = NULL;
     for (; extra && *extra; extra += 2) {
         if (*extra == (void *)1) ready = extra[1];
-        if (*extra == (void *)2) given = *(size_t *)extra[1];
+        if (*extra == (void *)2 && extra[1]) given = *(size_t *)extra[1];
     }
     if (ready && given < whole)
         return cuda_refuse(CUDA_ERROR_INVALID_VALUE,
@@ -193,7 +209,10 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction function, void **p
                           void **extra) {
     CUcontext context;
     sim_device_settings settings;
-    if (!function) return cuda_refuse(CUDA_ERROR_INVALID_HANDLE, "the function is NULL");
+    CUresult result = cuda_handle(function);
+    if (result || (result = cuda_given(c, "config")) ||
+        (c->numAttrs && (result = cuda_given(c->attrs, "attrs"))))
+        return result;
     const sim_program *program = function->program;
     sim_launch launch = {{c->gridDimX, c->gridDimY, c->gridDimZ},
                          {c->blockDimX, c->blockDimY, c->blockDimZ},
@@ -216,7 +235,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction function, void **p
     char *block = wl_alloc(sim_program_params(program) + 1);
     launch.params = block;
     launch.params_size = sim_program_params(program);
-    CUresult result = pack(program, params, extra, block);
+    result = pack(program, params, extra, block);
     if (!result) result = cuda_enter(&context);
     if (!result) result = cuda_leave(run(context, &settings, program, &launch));
     free(block);

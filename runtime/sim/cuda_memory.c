@@ -7,6 +7,7 @@
 #include "tmap.h"
 
 #define ALIGNMENT 512 /* of every allocation, as the driver's */
+#define GUARD 4096    /* bytes behind each, in no allocation: past one's end is not in the next */
 #define POISON 0xff   /* fresh memory holds NaN: what is read before it is written shows */
 
 static allocation **find(CUcontext context, CUdeviceptr pointer) {
@@ -18,14 +19,14 @@ static allocation **find(CUcontext context, CUdeviceptr pointer) {
 CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
     CUcontext context;
     size_t total;
-    *pointer = 0;
-    cuDeviceTotalMem_v2(&total, 0);
-    CUresult result = cuda_enter(&context);
+    CUresult result = cuda_given(pointer, "pointer");
+    if (!result) *pointer = 0, result = cuda_enter(&context);
     if (result) return result;
+    cuDeviceTotalMem_v2(&total, 0);
     if (!bytes) return cuda_leave(cuda_refuse(CUDA_ERROR_INVALID_VALUE, "0 bytes asked for"));
     char *start = NULL;
     if (bytes <= total)
-        start = aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+        start = aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + GUARD);
     if (!start)
         return cuda_leave(cuda_refuse(CUDA_ERROR_OUT_OF_MEMORY,
                                       "%zu bytes asked for; this machine has %zu", bytes, total));
@@ -75,6 +76,8 @@ static CUresult copy(CUdeviceptr device, void *to, const void *from, size_t byte
     CUresult result = cuda_enter(&context);
     if (result) return result;
     result = inside(context, device, bytes);
+    if (!result && bytes && (!to || !from))
+        result = cuda_refuse(CUDA_ERROR_INVALID_VALUE, "the host's pointer is NULL");
     if (!result && bytes) memmove(to, from, bytes);
     sim_memory_settle(context->memory);
     if (!result && bytes && to == (void *)(uintptr_t)device)
@@ -153,7 +156,8 @@ CUresult cuMemsetD32Async(CUdeviceptr pointer, unsigned value, size_t count, CUs
 
 CUresult cuPointerGetAttribute(void *value, int attribute, CUdeviceptr pointer) {
     CUcontext context;
-    CUresult result = cuda_enter(&context);
+    CUresult result = cuda_given(value, "value");
+    if (!result) result = cuda_enter(&context);
     if (result) return result;
     result = inside(context, pointer, 1);
     if (!result && attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) *(int *)value = 0;
@@ -171,6 +175,11 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *map, int type, uint32_t rank, void 
                                 int promotion, int fill_mode) {
     static const char own[] = "cuTensorMapEncodeTiled: "; /* whoever shows it names the call */
     tmap made;
+    CUresult result = cuda_given(map, "map");
+    if (result || (result = cuda_given(dims, "dims")) || (result = cuda_given(box, "box")) ||
+        (result = cuda_given(element_strides, "element_strides")) ||
+        (rank > 1 && (result = cuda_given(strides, "strides"))))
+        return result;
     if ((uintptr_t)map % 64)
         return cuda_refuse(CUDA_ERROR_INVALID_VALUE, "map = %p: expected a multiple of 64 bytes",
                            (void *)map);

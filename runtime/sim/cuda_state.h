@@ -35,7 +35,12 @@ CUresult cuda_refuse(CUresult result, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* The same with the message that is set already. */
 CUresult cuda_refused(CUresult result);
-/* Locks the device, gives the current context; INVALID_CONTEXT and not locked: there is none. */
+/* What a call asks first, in this order: NOT_INITIALIZED before cuInit; INVALID_VALUE,
+   INVALID_HANDLE: it is NULL. */
+CUresult cuda_ready(void);
+CUresult cuda_given(const void *pointer, const char *name);
+CUresult cuda_handle(const void *handle);
+/* Locks the device, gives the current context; NOT_INITIALIZED, INVALID_CONTEXT: not locked. */
 CUresult cuda_enter(CUcontext *out);
 /* Unlocks; returns the result. */
 CUresult cuda_leave(CUresult result);
