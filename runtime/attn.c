@@ -241,11 +241,8 @@ static wl_status prepare(const wl_context *ctx, const wl_call *c, const entry *e
 }
 
 static wl_status prepare_all(const wl_context *ctx, const wl_call *c, const entry *e, ready *out) {
-    wl_status status = WL_OK;
+    wl_status status = wl_call_workspace(c, (size_t)e->launch.scratch);
     out->e = NULL;
-    if (c->args->workspace && c->args->workspace_bytes < (size_t)e->launch.scratch)
-        return fail(WL_EINVAL, "workspace_bytes = %zu: the call needs %d (wl_scratch)",
-                    c->args->workspace_bytes, e->launch.scratch);
     for (int i = 0; i < e->launch.n_kernels && !status; i++)
         status = prepare(ctx, c, e, i, &out->kernel[i]);
     if (status) return status;
@@ -346,7 +343,7 @@ static wl_status anew(wl_context *ctx, const wl_forward_args *args, bool launche
     if (!status) status = find_or_make(ctx, &c, &e);
     if (status) return end(ctx, old, status);
     if (bytes) *bytes = (size_t)e->launch.scratch;
-    wl_kept *kept = take(ctx, args);
+    wl_kept *kept = bytes ? NULL : take(ctx, args); /* nothing is prepared for wl_scratch to keep */
     if (kept && !kept->made) kept->made = aligned_alloc(_Alignof(ready), sizeof(ready));
     ready own, *r = kept && kept->made ? kept->made : &own;
     if (!bytes) status = prepare_all(ctx, &c, e, r);

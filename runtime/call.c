@@ -46,6 +46,21 @@ static wl_status check_shapes(const wl_call *c) {
     return WL_OK;
 }
 
+/* `bytes` at `at` and the tensors; a gap between a tensor's rows is no place either. */
+static wl_status check_apart(const wl_call *c, const char *name, uintptr_t at, uint64_t bytes) {
+    for (int i = 0; i < WL_TENSORS; i++) {
+        uintptr_t other = (uintptr_t)c->view[i].view.data;
+        if (at < other + c->view[i].bytes && other < at + bytes)
+            return fail(WL_EINVAL, "%s overlaps %s", name, wl_call_tensors[i]);
+    }
+    return WL_OK;
+}
+
+static uint64_t lse_bytes(const wl_call *c) {
+    const int64_t *q = c->view[WL_Q].view.shape;
+    return (uint64_t)(q[0] * q[1]) * (uint64_t)q[2] * sizeof(float);
+}
+
 static wl_status check_output(wl_context *ctx, const wl_call *c) {
     wl_status status = wl_view_rows(&c->view[WL_O]);
     for (int i = WL_Q; i < WL_O && !status; i++)
@@ -54,14 +69,19 @@ static wl_status check_output(wl_context *ctx, const wl_call *c) {
     if (status || !lse) return status;
     if (lse % sizeof(float))
         return fail(WL_EINVAL, "lse = %p: expected a multiple of 4 bytes", (void *)lse);
-    const int64_t *q = c->view[WL_Q].view.shape;
-    uint64_t bytes = (uint64_t)(q[0] * q[1]) * (uint64_t)q[2] * sizeof(float);
-    for (int i = 0; i < WL_TENSORS; i++) {
-        uintptr_t other = (uintptr_t)c->view[i].view.data;
-        if (lse < other + c->view[i].bytes && other < lse + bytes)
-            return fail(WL_EINVAL, "lse overlaps %s", wl_call_tensors[i]);
-    }
-    return wl_context_owns(ctx, "lse", c->args->lse);
+    status = check_apart(c, "lse", lse, lse_bytes(c));
+    return status ? status : wl_context_owns(ctx, "lse", c->args->lse);
+}
+
+wl_status wl_call_workspace(const wl_call *c, size_t bytes) {
+    uintptr_t at = (uintptr_t)c->args->workspace, lse = (uintptr_t)c->args->lse;
+    if (!at || !bytes) return WL_OK;
+    if (c->args->workspace_bytes < bytes)
+        return fail(WL_EINVAL, "workspace_bytes = %zu: the call needs %zu (wl_scratch)",
+                    c->args->workspace_bytes, bytes);
+    if (lse && at < lse + lse_bytes(c) && lse < at + bytes)
+        return fail(WL_EINVAL, "workspace overlaps lse");
+    return check_apart(c, "workspace", at, bytes);
 }
 
 static wl_status check_plain(const wl_forward_args *args) {

@@ -29,6 +29,8 @@ typedef struct {
 
 /* EINVAL names the argument, the rule and the remedy. */
 wl_status wl_call_read(wl_context *ctx, const wl_forward_args *args, wl_call *out);
+/* EINVAL where the caller's workspace, if there is one, does not serve for so much scratch. */
+wl_status wl_call_workspace(const wl_call *c, size_t bytes);
 /* The call in a problem's words. */
 wl_status wl_call_problem(const wl_call *c, wl_problem *out);
 

@@ -506,6 +506,8 @@ static wl_status check_call(wl_tools *tools, const char *const *problems, int n,
                     "options.size = %zu: set it to sizeof(wl_tune_options), %zu in warploom %s",
                     options->size, sizeof *options, WARPLOOM_VERSION);
     if (!problems || n < 1) return fail(WL_EINVAL, "problems: expected at least one, got none");
+    for (int i = 0; i < n; i++)
+        if (!problems[i]) return fail(WL_EINVAL, "problems[%d] is NULL", i);
     if (wl_cache_probe(cache)) return WL_OK;
     return fail(WL_EFAIL,
                 "tune: results have no place: cache %s (%s) %s; name a folder that can be written "

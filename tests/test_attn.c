@@ -305,6 +305,18 @@ static void small_workspace(wl_forward_args *a) {
     a->workspace = (char *)a->q.data + (15 << 20);
     a->workspace_bytes = 7;
 }
+static void workspace_in_o(wl_forward_args *a) {
+    a->workspace = (char *)a->o.data + 32;
+    a->workspace_bytes = 8;
+}
+static void workspace_in_k(wl_forward_args *a) {
+    a->workspace = a->k.data;
+    a->workspace_bytes = (size_t)1 << 60; /* that much is not looked at */
+}
+static void workspace_in_lse(wl_forward_args *a) {
+    a->workspace = a->lse;
+    a->workspace_bytes = 8;
+}
 
 static const struct {
     change *make;
@@ -354,6 +366,9 @@ static const struct {
     {odd_workspace, NULL},
     {host_workspace, NULL},
     {small_workspace, "workspace_bytes = 7: the call needs 8 (wl_scratch)"},
+    {workspace_in_o, "workspace overlaps o"},
+    {workspace_in_k, "workspace overlaps k"},
+    {workspace_in_lse, "workspace overlaps lse"},
 };
 
 TEST(bad_arguments_are_named) {
@@ -625,6 +640,7 @@ TEST(a_workspace_of_the_callers) {
     CHECK_INT(wl_scratch(ctx, &a, &bytes), WL_OK);
     CHECK_INT(bytes, 8);
     CHECK_INT(wl_scratch(ctx, &a, NULL), WL_OK);
+    for (int i = 0; i < WL_KEPT; i++) CHECK(!ctx->kept[i].made); /* nothing was prepared */
     a.workspace = arena() + (15 << 20), a.workspace_bytes = bytes;
     for (int i = 0; i < 2; i++) {
         CHECK_INT(wl_forward(ctx, &a), WL_OK);

@@ -112,6 +112,8 @@ class Python(unittest.TestCase):
         text = warploom.explain(self.q, self.k, self.v, variant="mine", kernel="fwd_named")
         self.assertIn("kernel  fwd_named\n", text)
         self.assertIn("variant=mine head_dim=64 ", text)
+        self.assertIn(" lse=no ", text)
+        self.assertIn(" lse=yes ", warploom.explain(self.q, self.k, self.v, return_lse=True))
 
     def test_errors_are_raised(self):
         q, k, v = self.q, self.k, self.v

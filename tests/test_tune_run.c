@@ -475,6 +475,8 @@ TEST(bad_calls) {
     CHECK_FAIL(wl_tune(ctx, NULL, 1, NULL), WL_EINVAL, "problems: expected at least one, got none");
     CHECK_FAIL(wl_tune(ctx, &full, 0, NULL), WL_EINVAL,
                "problems: expected at least one, got none");
+    const char *holes[] = {full, NULL};
+    CHECK_FAIL(wl_tune(ctx, holes, 2, NULL), WL_EINVAL, "problems[1] is NULL");
     snprintf(want, sizeof want,
              "options.size = 8: set it to sizeof(wl_tune_options), %zu in warploom %s", sizeof odd,
              WARPLOOM_VERSION);

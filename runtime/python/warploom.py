@@ -140,10 +140,10 @@ def forward_plan(q, k, v, causal=False, scale=None, out=None, return_lse=False, 
     return launch
 
 
-def explain(q, k, v, causal=False, scale=None, *, variant=None, kernel=None):
+def explain(q, k, v, causal=False, scale=None, return_lse=False, *, variant=None, kernel=None):
     """Which kernel a call would use, who chose it and why: text of several lines."""
-    out, _ = _outputs(q, v, None, None, False)
+    out, lse = _outputs(q, v, None, None, return_lse)
     text = ctypes.create_string_buffer(4096)
-    args = _pack(q, k, v, out, None, causal, scale, variant, kernel)
+    args = _pack(q, k, v, out, lse, causal, scale, variant, kernel)
     _check(library().wl_explain(_context(q.get_device()), args, text, len(text)))
     return text.value.decode()
