@@ -57,6 +57,8 @@ static wl_status read_line(tuning *t, const char *file, int number, char *line) 
 static wl_status read_workload(tuning *t, const char *file) {
     wl_buf text = {0};
     wl_status status = wl_file_read(file, MAX_WORKLOAD, &text);
+    if (!status && text.size && memchr(text.data, '\0', text.size)) /* what follows would be lost */
+        status = fail(WL_EINVAL, "%s: has a NUL byte: expected text, a problem a line", file);
     char *rest = text.data, *line;
     for (int number = 1; !status && (line = strsep(&rest, "\n")); number++)
         status = read_line(t, file, number, line);

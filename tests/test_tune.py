@@ -109,6 +109,11 @@ class Tune(unittest.TestCase):
         done = self.run_it("tune", "--workload", path)
         self.assertEqual(done.returncode, 2)
         self.assertRegex(done.stderr, re.escape(path) + r":6: problem: unknown word 'colour'")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(f"{PROBLEM}\n\0\n{other}\n")
+        done = self.run_it("tune", "--workload", path)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn(path + ": has a NUL byte: expected text, a problem a line", done.stderr)
 
     def test_blocked_candidates_are_told(self):
         self.fakes()
