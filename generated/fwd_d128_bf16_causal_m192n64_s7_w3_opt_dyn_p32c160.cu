@@ -157,8 +157,9 @@ __device__ __forceinline__ void multiply_pv(float (&out)[o_regs], const u32 *pro
     wgmma_commit();
 }
 
-// Keeps the old maximum, and with it the output, as long as the sums stay below the limit (NaN
-// and infinity do not): no maximum, no shuffle, no rescaling. Else does the tile again.
+// Keeps the old maximum, and with it the output, as long as the sums stay below the limit
+// (NaN and infinity do not): no maximum, no shuffle, no rescaling. Else does the tile
+// again.
 __device__ __forceinline__ void next_softmax(const float (&scores)[s_regs],
                                              u32 (&probs)[s_regs / 2], float (&out)[o_regs],
                                              Rows &rows, float scale)

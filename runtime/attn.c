@@ -90,13 +90,17 @@ static void fill_fwd(const wl_call *c, const entry *e, params *out, int64_t *ite
 
 static const family families[] = {{"fwd", fill_fwd, offsetof(params, fwd.work)}};
 
+static uint64_t hash_of(const uint64_t *words, size_t count) {
+    uint64_t hash = 0;
+    for (size_t i = 0; i < count; i++) hash = (hash ^ words[i]) * 0x9E3779B97F4A7C15u;
+    return hash;
+}
+
 static size_t bucket_of(const wl_call_key *key) {
-    uint64_t words[sizeof *key / 8], hash = 0;
+    uint64_t words[sizeof *key / 8];
     _Static_assert(sizeof words == sizeof *key, "a key is whole words");
     memcpy(words, key, sizeof words);
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        hash = (hash ^ words[i]) * 0x9E3779B97F4A7C15u;
-    return hash >> 56;
+    return hash_of(words, sizeof words / sizeof *words) >> 56;
 }
 
 static entry *find(wl_context *ctx, const wl_call_key *key) {
@@ -137,18 +141,22 @@ static wl_status bind(entry *e) {
     return status;
 }
 
+static wl_request request_of(const wl_context *ctx, const wl_call *c, const wl_problem *problem) {
+    return (wl_request){.name = *c->key.kernel ? c->key.kernel : NULL,
+                        .problem = problem,
+                        .arch = ctx->device.arch,
+                        .device = &ctx->device};
+}
+
 /* A new entry, not yet in the table; under the lock. */
 static wl_status make_entry(wl_context *ctx, const wl_call *c, const char *file, const char *text,
                             entry **out) {
     wl_problem problem;
     wl_status status = wl_call_problem(c, &problem);
     if (status) return status;
-    wl_request request = {.name = *c->key.kernel ? c->key.kernel : NULL,
-                          .problem = &problem,
-                          .file = file,
-                          .text = text,
-                          .arch = ctx->device.arch,
-                          .device = &ctx->device};
+    wl_request request = request_of(ctx, c, &problem);
+    request.file = file;
+    request.text = text;
     entry *e = wl_alloc(sizeof *e);
     e->key = c->key;
     status = wl_context_load(ctx, &request, &e->launch, &e->layer, e->kernel);
@@ -272,11 +280,9 @@ static wl_status launch(wl_context *ctx, ready *r, void *stream) {
 
 /* The place of a call in ctx->kept, taken; NULL when another thread has it. */
 static wl_kept *take(wl_context *ctx, const wl_forward_args *a) {
-    uint64_t hash = 0;
     const uint64_t words[] = {(uintptr_t)a->q.data, (uintptr_t)a->k.data, (uintptr_t)a->o.data,
                               (uint64_t)a->q.shape[1], (uint64_t)a->k.shape[1]};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        hash = (hash ^ words[i]) * 0x9E3779B97F4A7C15u;
+    uint64_t hash = hash_of(words, sizeof words / sizeof *words);
     wl_kept *kept = &ctx->kept[hash >> 32 & (WL_KEPT - 1)];
     return atomic_flag_test_and_set_explicit(&kept->busy, memory_order_acquire) ? NULL : kept;
 }
@@ -411,10 +417,7 @@ static wl_status look(wl_context *ctx, const wl_call *c, const wl_problem *probl
         e->layer = "memory";
         return WL_OK;
     }
-    wl_request request = {.name = *c->key.kernel ? c->key.kernel : NULL,
-                          .problem = problem,
-                          .arch = ctx->device.arch,
-                          .device = &ctx->device};
+    wl_request request = request_of(ctx, c, problem);
     pthread_mutex_lock(&ctx->lock);
     status = wl_kernel_choose(ctx->tools, &request, &e->launch, &e->layer);
     pthread_mutex_unlock(&ctx->lock);
