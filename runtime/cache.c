@@ -137,12 +137,12 @@ const char *wl_cache_reason(const wl_cache *cache) {
 }
 
 void wl_cache_path(const wl_cache *cache, wl_cache_kind kind, const wl_hash *key, wl_buf *out) {
+    static const char *const names[] = {[WL_CACHE_CHOICE] = "choice",
+                                        [WL_CACHE_KERNEL] = "kernel",
+                                        [WL_CACHE_TUNED] = "tuned"};
     char hex[2 * WL_HASH_BYTES + 1];
     wl_hash_hex(key, hex);
-    wl_buf_printf(out, "%s/v1/%.2s/%s.%s", wl_cache_dir(cache), hex, hex,
-                  kind == WL_CACHE_KERNEL  ? "kernel"
-                  : kind == WL_CACHE_TUNED ? "tuned"
-                                           : "choice");
+    wl_buf_printf(out, "%s/v1/%.2s/%s.%s", wl_cache_dir(cache), hex, hex, names[kind]);
 }
 
 static header describe(wl_cache_kind kind, const wl_hash *key, const void *bytes, size_t size) {

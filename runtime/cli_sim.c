@@ -42,10 +42,7 @@ static wl_status done_at(const simulation *s, int line, int column, const char *
                          CUresult result) {
     if (!result) return WL_OK;
     wl_driver_fail(s->driver, result, call);
-    char *text = wl_copy(message());
-    wl_status status = fail(WL_EINVAL, "%s:%d:%d: %s", s->launch.file, line, column, text);
-    free(text);
-    return status;
+    return fail(WL_EINVAL, "%s:%d:%d: %s", s->launch.file, line, column, message());
 }
 
 static wl_status read_files(simulation *s, const cli_args *args) {

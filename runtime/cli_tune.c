@@ -44,14 +44,9 @@ static wl_status read_line(tuning *t, const char *file, int number, char *line) 
     line[strcspn(line, "#\r")] = '\0';
     if (!line[strspn(line, " \t")]) return WL_OK;
     wl_status status = wl_problem_parse(line, &problem);
-    if (!status) {
-        add(t, line + strspn(line, " \t"));
-        return WL_OK;
-    }
-    char *why = wl_copy(message());
-    fail(status, "%s:%d: %s", file, number, why);
-    free(why);
-    return status;
+    if (status) return fail(status, "%s:%d: %s", file, number, message());
+    add(t, line + strspn(line, " \t"));
+    return WL_OK;
 }
 
 static wl_status read_workload(tuning *t, const char *file) {

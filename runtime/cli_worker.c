@@ -46,11 +46,15 @@ static void reply(const char *what, const char *text) {
     free(line);
 }
 
+static void reply_result(wl_status status) {
+    reply(status ? "bad" : "good", status ? message() : "");
+}
+
 /* Trouble with the device is a crash: nothing works any more in its CUDA context. */
 static void reply_status(worker *w, wl_status status) {
     bool crash = status == WL_EFAIL || status == WL_EDEVICE;
-    if (status) reply(crash ? "crash" : "bad", message());
-    else reply("good", "");
+    if (crash) reply("crash", message());
+    else reply_result(status);
     w->over = crash;
 }
 
@@ -60,8 +64,7 @@ static void compile(worker *w, char *rest) {
     wl_made *made = wl_alloc(sizeof *made);
     wl_status status = w->tools ? WL_OK : cli_tools(w->args, &w->tools);
     if (!status) status = wl_kernel_get(w->tools, &request, made);
-    if (status) reply("bad", message());
-    else reply("good", "");
+    reply_result(status);
     wl_made_free(made);
     free(made);
 }
@@ -86,8 +89,7 @@ static void problem(worker *w, char *rest) {
     if (!status) status = make_outputs(w);
     if (!status) cli_job_random(j, SEED);
     if (!status) status = cli_job_upload(j);
-    if (status) reply("bad", message());
-    else reply("good", "");
+    reply_result(status);
 }
 
 /* Cuts `NAME section_mb N` up and makes calls use that candidate. */

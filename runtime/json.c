@@ -131,16 +131,14 @@ static wl_status value(reader *r, int depth, json *out);
 
 /* A member's key and ':'. */
 static wl_status key(reader *r, const json *object, json *member) {
+    blanks(r);
     const reader start = *r;
     if (!take(r, '"')) return expected(r, "a key in '\"'");
     wl_status status = string(r, &member->key);
     for (const json *other = object->child; other && !status; other = other->next)
-        if (other != member && !strcmp(other->key, member->key)) {
-            reader there = start;
-            blanks(&there);
-            return fail(WL_EINVAL, "%s:%d:%d: \"%s\" is given twice", r->file, there.line,
-                        (int)(there.at - there.line_start) + 1, member->key);
-        }
+        if (other != member && !strcmp(other->key, member->key))
+            return fail(WL_EINVAL, "%s:%d:%d: \"%s\" is given twice", r->file, start.line,
+                        (int)(start.at - start.line_start) + 1, member->key);
     if (!status && !take(r, ':')) return expected(r, "':' behind the key");
     return status;
 }

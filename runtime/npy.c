@@ -10,9 +10,6 @@
 
 #define HEADER_MAX (1 << 20)
 
-static const char fortran[] =
-    "Fortran order: only C order is read; save numpy.ascontiguousarray(x)";
-
 static uint16_t encode_fp16(uint32_t bits) {
     uint16_t sign = bits >> 16 & 0x8000;
     bits &= 0x7fffffff;
@@ -106,7 +103,7 @@ static bool parse_header(const char *p, npy_header *out) {
     return *p == '}' && *out->descr && *out->fortran && *out->shape;
 }
 
-/* Finds the data behind magic, version and header. */
+/* Finds the data behind magic, version and header, in C order. */
 static wl_status find_data(const char *path, const wl_buf *file, npy_header *out, size_t *data) {
     const unsigned char *b = (const unsigned char *)file->data;
     if (file->size < 12 || memcmp(b, "\x93NUMPY", 6))
@@ -120,6 +117,8 @@ static wl_status find_data(const char *path, const wl_buf *file, npy_header *out
     bool good = parse_header(text, out);
     free(text);
     if (!good) return bad(path, "the header is not a dict of descr, fortran_order and shape");
+    if (strcmp(out->fortran, "False"))
+        return bad(path, "Fortran order: only C order is read; save numpy.ascontiguousarray(x)");
     *data = start + size;
     return WL_OK;
 }
@@ -133,7 +132,6 @@ static size_t element(wl_dtype dtype, const char *descr) {
 
 static wl_status check_header(const char *path, const npy_header *h, wl_dtype dtype,
                               const int64_t shape[4]) {
-    if (strcmp(h->fortran, "False")) return bad(path, fortran);
     if (!element(dtype, h->descr))
         return fail(WL_EINVAL, "%s: elements are '%s'; %s", path, h->descr,
                     dtype == WL_FP16 ? "fp16 is read from '<f2' or '<f4'"
@@ -150,6 +148,11 @@ static size_t count(int n_dims, const int64_t *shape) {
     size_t n = 1;
     for (int i = 0; i < n_dims; i++) n *= (size_t)shape[i];
     return n;
+}
+
+static wl_status check_size(const char *path, size_t size, size_t needed) {
+    if (size == needed) return WL_OK;
+    return fail(WL_EINVAL, "%s: %zu bytes of data; its shape needs %zu", path, size, needed);
 }
 
 static void take(const char *from, size_t size, wl_dtype dtype, size_t n, uint16_t *out) {
@@ -172,9 +175,7 @@ wl_status wl_npy_read(const char *path, wl_dtype dtype, const int64_t shape[4], 
     if (!status) status = find_data(path, &file, &header, &start);
     if (!status) status = check_header(path, &header, dtype, shape);
     size_t size = element(dtype, header.descr);
-    if (!status && file.size - start != n * size)
-        status = fail(WL_EINVAL, "%s: %zu bytes of data; its shape needs %zu", path,
-                      file.size - start, n * size);
+    if (!status) status = check_size(path, file.size - start, n * size);
     if (!status) take(file.data + start, size, dtype, n, out);
     wl_buf_free(&file);
     return status;
@@ -240,15 +241,12 @@ wl_status wl_npy_load(const char *path, wl_npy *out) {
     *out = (wl_npy){.n_dims = 0};
     wl_status status = wl_file_read(path, (size_t)1 << 40, &file);
     if (!status) status = find_data(path, &file, &header, &start);
-    if (!status && strcmp(header.fortran, "False"))
-        status = bad(path, fortran);
     size_t element = wl_npy_element(header.descr);
     if (!status && (!element || !read_shape(header.shape, out)))
         status = fail(WL_EINVAL, "%s: elements '%s' of shape %s are not read", path, header.descr,
                       header.shape);
-    if (!status && file.size - start != count(out->n_dims, out->shape) * element)
-        status = fail(WL_EINVAL, "%s: %zu bytes of data; its shape needs %zu", path,
-                      file.size - start, count(out->n_dims, out->shape) * element);
+    if (!status)
+        status = check_size(path, file.size - start, count(out->n_dims, out->shape) * element);
     memcpy(out->descr, header.descr, sizeof out->descr);
     if (!status) wl_buf_add(&out->data, file.data + start, file.size - start);
     wl_buf_free(&file);

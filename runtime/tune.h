@@ -66,9 +66,9 @@ typedef struct {
 } wl_child;
 
 /* The worker: WARPLOOM_WORKER, else the command `warploom` beside this library, with the arguments
-   tune-worker, --device and `device`, and `environment` ("NAME=value", each ended by a NUL) in
-   place of our own of these names. EFAIL. */
-wl_status wl_child_start(wl_child *child, const char *device, const wl_buf *environment);
+   tune-worker and --device=gpu, and `environment` ("NAME=value", each ended by a NUL) in place of
+   our own of these names. EFAIL. */
+wl_status wl_child_start(wl_child *child, const wl_buf *environment);
 void wl_child_send(wl_child *child, const char *line);
 /* Waits at most `ms` for news of one of n children (those with pid 0 have none): its number, and
    *line what it says, until the next call; NULL: it has ended, and `why` tells how. -1: no news. */

@@ -67,9 +67,8 @@ static int spawn(wl_child *child, const char *path, char **argv, char **environm
     return result;
 }
 
-wl_status wl_child_start(wl_child *child, const char *device, const wl_buf *environment) {
-    char *path = worker_path(), *with = wl_format("--device=%s", device);
-    char *argv[] = {path, "tune-worker", with, NULL};
+wl_status wl_child_start(wl_child *child, const wl_buf *environment) {
+    char *path = worker_path(), *argv[] = {path, "tune-worker", "--device=gpu", NULL};
     char **env = environment_with(environment);
     int ends[2] = {-1, -1};
     wl_status status = WL_OK;
@@ -86,7 +85,7 @@ wl_status wl_child_start(wl_child *child, const char *device, const wl_buf *envi
                       "or name it in WARPLOOM_WORKER",
                       path, strerror(result));
     }
-    free(env), free(path), free(with);
+    free(env), free(path);
     return status;
 }
 

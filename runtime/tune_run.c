@@ -26,7 +26,6 @@ typedef struct {
     const wl_tune_options *options;
     wl_tools *tools;
     pthread_mutex_t *lock; /* of the tools; NULL: they are ours alone */
-    const char *device;
     wl_tune_news news;
     double deadline; /* of the current problem */
     bool cancelled;
@@ -125,7 +124,7 @@ static wl_status employ(job *j, wl_child *c, wl_tune_entry *entry, int n, int *n
     while (*next < n && is_bad(j, &entry[*next])) ++*next;
     *busy = -1;
     if (*next == n) return WL_OK;
-    wl_status status = c->pid ? WL_OK : wl_child_start(c, j->run->device, &j->run->environment);
+    wl_status status = c->pid ? WL_OK : wl_child_start(c, &j->run->environment);
     char *line = wl_format("compile %s", entry[*next].name);
     if (!status) wl_child_send(c, line);
     if (!status) *busy = (*next)++;
@@ -194,7 +193,7 @@ static wl_status hire(job *j) {
     wl_buf line = {0};
     wl_buf_printf(&line, "problem %d ", j->ctx->device.ordinal);
     wl_problem_print(&j->problem, &line);
-    wl_status status = wl_child_start(&j->worker, j->run->device, &j->run->environment);
+    wl_status status = wl_child_start(&j->worker, &j->run->environment);
     if (!status) wl_child_send(&j->worker, line.data);
     j->opening = !status;
     wl_buf_free(&line);
@@ -524,8 +523,7 @@ wl_status wl_tune(wl_context *ctx, const char *const *problems, int n,
     if (!ctx) return fail(WL_EINVAL, "ctx is NULL: wl_open makes one");
     run r = {.options = options ? options : &defaults,
              .tools = ctx->tools,
-             .lock = &ctx->lock,
-             .device = "gpu"};
+             .lock = &ctx->lock};
     wl_status status = check_call(r.tools, problems, n, r.options);
     if (!status && ctx->driver->simulator)
         status = fail(WL_EDEVICE, "tune: the simulator's times say nothing of a GPU; tune where "
@@ -535,7 +533,7 @@ wl_status wl_tune(wl_context *ctx, const char *const *problems, int n,
 
 wl_status wl_tune_compile(wl_tools *tools, const char *const *problems, int n,
                           const wl_tune_options *options) {
-    run r = {.options = options, .tools = tools, .device = "gpu"};
+    run r = {.options = options, .tools = tools};
     wl_status status = check_call(tools, problems, n, options);
     return status ? status : tune_all(&r, NULL, problems, n);
 }

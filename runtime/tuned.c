@@ -177,16 +177,18 @@ static bool same(const wl_tuned_time *time, const char *name, int64_t section_mb
     return time->section_mb == section_mb && !strcmp(time->name, name);
 }
 
-const wl_tuned_time *wl_tuned_winner(const wl_tuned *tuned) {
+static const wl_tuned_time *find(const wl_tuned *tuned, const char *name, int64_t section_mb) {
     for (int i = 0; i < tuned->n_times; i++)
-        if (same(&tuned->time[i], tuned->name, tuned->section_mb)) return &tuned->time[i];
+        if (same(&tuned->time[i], name, section_mb)) return &tuned->time[i];
     return NULL;
 }
 
+const wl_tuned_time *wl_tuned_winner(const wl_tuned *tuned) {
+    return find(tuned, tuned->name, tuned->section_mb);
+}
+
 const wl_tuned_time *wl_tuned_guess(const wl_tuned *tuned) {
-    for (int i = 0; i < tuned->n_times; i++)
-        if (same(&tuned->time[i], tuned->guess, tuned->guess_mb)) return &tuned->time[i];
-    return NULL;
+    return find(tuned, tuned->guess, tuned->guess_mb);
 }
 
 const wl_tuned_time *wl_tuned_runner_up(const wl_tuned *tuned) {
@@ -197,24 +199,16 @@ const wl_tuned_time *wl_tuned_runner_up(const wl_tuned *tuned) {
 
 /* ---- writing ---- */
 
-static bool has_name(const wl_tuned *tuned, const char *name) {
-    for (int i = 0; i < tuned->n_times; i++)
-        if (!strcmp(tuned->time[i].name, name)) return true;
-    for (int i = 0; i < tuned->n_rejects; i++)
-        if (!strcmp(tuned->reject[i].name, name)) return true;
-    return false;
-}
-
-static bool has_time(const wl_tuned *tuned, const wl_tuned_time *time) {
-    for (int i = 0; i < tuned->n_times; i++)
-        if (same(&tuned->time[i], time->name, time->section_mb)) return true;
-    return false;
-}
-
 static bool is_rejected(const wl_tuned *tuned, const char *name) {
     for (int i = 0; i < tuned->n_rejects; i++)
         if (!strcmp(tuned->reject[i].name, name)) return true;
     return false;
+}
+
+static bool has_name(const wl_tuned *tuned, const char *name) {
+    for (int i = 0; i < tuned->n_times; i++)
+        if (!strcmp(tuned->time[i].name, name)) return true;
+    return is_rejected(tuned, name);
 }
 
 /* What the older record knows and the newer one does not. */
@@ -222,9 +216,11 @@ static void merge(wl_tuned *tuned, const wl_tuned *old) {
     for (int i = 0; i < old->n_rejects; i++)
         if (!has_name(tuned, old->reject[i].name))
             wl_tuned_add_reject(tuned, old->reject[i].name, old->reject[i].why);
-    for (int i = 0; i < old->n_times; i++)
-        if (!has_time(tuned, &old->time[i]) && !is_rejected(tuned, old->time[i].name))
-            wl_tuned_add_time(tuned, &old->time[i]);
+    for (int i = 0; i < old->n_times; i++) {
+        const wl_tuned_time *time = &old->time[i];
+        if (!find(tuned, time->name, time->section_mb) && !is_rejected(tuned, time->name))
+            wl_tuned_add_time(tuned, time);
+    }
     tuned->finished |= old->finished;
 }
 
