@@ -1,4 +1,4 @@
-/* base.c - status and message, buffers, files, hash, nearest word.
+/* base.c - status and message, buffers, files, hash, median, nearest word.
    SPDX-License-Identifier: BSD-3-Clause */
 #define _GNU_SOURCE
 #include "base.h"
@@ -276,4 +276,14 @@ const char *wl_nearest(const char *word, const char *const *words, size_t n) {
         best = words[i];
     }
     return best;
+}
+
+static int by_number(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double wl_median(double *number, int n) {
+    qsort(number, (size_t)n, sizeof *number, by_number);
+    return n % 2 ? number[n / 2] : (number[n / 2 - 1] + number[n / 2]) / 2;
 }

@@ -1,4 +1,4 @@
-/* base.h - status and message, buffers, files, hash: what every module stands on.
+/* base.h - status and message, buffers, files, hash, median: what every module stands on.
    SPDX-License-Identifier: BSD-3-Clause */
 #ifndef WL_BASE_H
 #define WL_BASE_H
@@ -61,6 +61,9 @@ void wl_hash_text(wl_hasher *h, const char *text);
 wl_hash wl_hash_end(wl_hasher *h);
 void wl_hash_hex(const wl_hash *hash, char hex[2 * WL_HASH_BYTES + 1]);
 bool wl_hash_parse(const char *hex, wl_hash *out);
+
+/* Reorders the numbers. */
+double wl_median(double *number, int n);
 
 /* The word of `words` (n of them) nearest to `word` by edit distance, NULL if none is near. */
 const char *wl_nearest(const char *word, const char *const *words, size_t n);

@@ -86,11 +86,6 @@ static wl_status time_group(cli_job *j, int n, double *out) {
     return status;
 }
 
-static int by_size(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The first launch made the result; the next sizes the groups, some 10 ms each. */
 static wl_status time_groups(cli_job *j, double *out) {
     double group[GROUPS], once = 0;
@@ -99,8 +94,7 @@ static wl_status time_groups(cli_job *j, double *out) {
     int n = once < 1e-4 ? 100 : (int)ceil(1e-2 / once);
     for (int i = 0; i < GROUPS && !status; i++) status = time_group(j, n, &group[i]);
     if (status) return status;
-    qsort(group, GROUPS, sizeof *group, by_size);
-    *out = group[GROUPS / 2];
+    *out = wl_median(group, GROUPS);
     return WL_OK;
 }
 

@@ -120,11 +120,6 @@ static wl_status batch(const cli_timer *t, const cli_job *job, int n, double *ou
     return status;
 }
 
-static int by_number(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Queued at once: each flush covers the CPU time of the launch behind it. */
 static wl_status cold(const cli_timer *t, const cli_job *job, double *out) {
     double seconds[COLD];
@@ -137,8 +132,7 @@ static wl_status cold(const cli_timer *t, const cli_job *job, double *out) {
     }
     for (int i = 0; i < COLD && !status; i++) status = seconds_between(t, i, &seconds[i]);
     if (status) return status;
-    qsort(seconds, COLD, sizeof *seconds, by_number);
-    *out = 1e6 * seconds[COLD / 2];
+    *out = 1e6 * wl_median(seconds, COLD);
     return WL_OK;
 }
 
@@ -156,7 +150,6 @@ wl_status cli_timer_run(cli_timer *t, const cli_job *job, bool brief, cli_time *
     for (int i = 0; i < batches && !status; i++)
         status = batch(t, job, n, &seconds[i], &out->clock_mhz);
     if (status) return status;
-    qsort(seconds, (size_t)batches, sizeof *seconds, by_number);
-    out->warm_us = 1e6 * seconds[brief ? 0 : BATCHES / 2];
+    out->warm_us = 1e6 * (brief ? fmin(seconds[0], seconds[1]) : wl_median(seconds, BATCHES));
     return brief ? WL_OK : cold(t, job, &out->cold_us);
 }

@@ -78,8 +78,7 @@ wl_status wl_driver_fail(const wl_driver *drv, CUresult result, const char *call
                 name ? name : number, text ? text : "unknown to this driver");
 }
 
-/* The folder that holds this library (or the program it is linked into). */
-static char *own_folder(void) {
+char *wl_own_folder(void) {
     Dl_info info = {0};
     char *path = dladdr(driver_entries, &info) ? realpath(info.dli_fname, NULL) : NULL;
     if (!path) path = wl_copy("/proc/self/exe/"); /* no file there: matches nothing */
@@ -101,7 +100,7 @@ static wl_status open_gpu(wl_driver *drv) {
 }
 
 static wl_status open_simulator(wl_driver *drv) {
-    char *own = own_folder(), *path = wl_format("%s/sim/libcuda.so.1", own);
+    char *own = wl_own_folder(), *path = wl_format("%s/sim/libcuda.so.1", own);
     drv->library = dlopen(env("WARPLOOM_SIM") ? env("WARPLOOM_SIM") : path, RTLD_NOW | RTLD_LOCAL);
     free(own), free(path);
     if (!drv->library)
@@ -295,7 +294,7 @@ static void look_everywhere(search *s) {
         {NULL, "/usr/lib/python3*/*-packages" PIP},
     };
 #undef PIP
-    char *own = own_folder();
+    char *own = wl_own_folder();
     for (size_t i = 0; i < COUNT(places) && !s->found; i++) {
         const char *variable = places[i].variable;
         const char *base = !variable ? "" : *variable ? env(variable) : own;

@@ -103,6 +103,10 @@ wl_status wl_driver_device(const wl_driver *drv, int ordinal, wl_device *out);
    EDEVICE when the result says that there is no usable device or driver, else EFAIL. */
 wl_status wl_driver_fail(const wl_driver *drv, CUresult result, const char *call);
 
+/* The folder that holds this library (or the program it is linked into), to be freed; one that
+   holds nothing when it cannot be told. */
+char *wl_own_folder(void);
+
 /* X(name, parameters), all returning int (nvrtcResult). */
 #define WL_NVRTC_TABLE(X)                                                                        \
     X(nvrtcVersion, (int *major, int *minor))                                                     \

@@ -23,21 +23,10 @@ typedef struct {
     bool stopped, late; /* late: something was left out for want of time */
 } search;
 
-static int by_number(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Reorders the numbers. */
-static double median(double *number, int n) {
-    qsort(number, (size_t)n, sizeof *number, by_number);
-    return n % 2 ? number[n / 2] : (number[n / 2 - 1] + number[n / 2]) / 2;
-}
-
 static double median_of(const double *number, int n) {
     double copy[WL_TUNE_ROUNDS];
     memcpy(copy, number, (size_t)n * sizeof *copy);
-    return median(copy, n);
+    return wl_median(copy, n);
 }
 
 /* As a share of the median: 1.4826 x the median deviation from it, a standard deviation that a few
@@ -45,7 +34,7 @@ static double median_of(const double *number, int n) {
 static double noise_of(const double *number, int n) {
     double away[WL_TUNE_ROUNDS], middle = median_of(number, n);
     for (int i = 0; i < n; i++) away[i] = fabs(number[i] - middle);
-    return 1.4826 * median(away, n) / middle;
+    return 1.4826 * wl_median(away, n) / middle;
 }
 
 /* Of the entry, measured or only screened. */
@@ -134,7 +123,7 @@ static double median_clock(const wl_tune_sample *sample, int n) {
     int known = 0;
     for (int i = 0; i < n; i++)
         if (sample[i].clock_mhz > 0) clock[known++] = sample[i].clock_mhz;
-    if (known) middle = median(clock, known);
+    if (known) middle = wl_median(clock, known);
     free(clock);
     return middle;
 }

@@ -1,7 +1,6 @@
 /* tune_child.c - worker processes: started, spoken to by lines, waited for, killed.
    SPDX-License-Identifier: BSD-3-Clause */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -19,12 +18,9 @@
 /* The command beside this library (or the program that it is linked into). */
 static char *worker_path(void) {
     const char *given = getenv("WARPLOOM_WORKER");
-    Dl_info info;
     if (given && *given) return wl_copy(given);
-    char *self = dladdr((void *)wl_child_start, &info) ? realpath(info.dli_fname, NULL) : NULL;
-    char *slash = self ? strrchr(self, '/') : NULL;
-    char *path = wl_format("%.*s/warploom", slash ? (int)(slash - self) : 0, slash ? self : "");
-    free(self);
+    char *own = wl_own_folder(), *path = wl_format("%s/warploom", own);
+    free(own);
     return path;
 }
 
