@@ -423,11 +423,9 @@ static void write_run(void *user, const tmap_run *run) {
 
 static void reduce_bytes(const sim_insn *i, uint8_t *to, const uint8_t *from, uint32_t bytes) {
     for (uint32_t k = 0; k + i->width <= bytes; k += i->width) {
-        uint64_t old = 0, value = 0;
-        memcpy(&old, to + k, i->width);
+        uint64_t value = 0;
         memcpy(&value, from + k, i->width);
-        uint64_t now = reduce(i, old, value, 0);
-        memcpy(to + k, &now, i->width);
+        reduce_at(i, to + k, value, 0);
     }
 }
 
@@ -460,8 +458,7 @@ static bool do_store(async_op *o) {
     stage s = {o, o->staged};
     walk(o, o->kind == REDUCE ? reduce_run : write_run, &s);
     free(o->staged);
-    if (!--o->group->writing && !o->group->holders)
-        o->group->holders = 1, copies_let_go(o->source, o->group);
+    copies_written(o->source, o->group);
     return false;
 }
 
@@ -469,8 +466,7 @@ static void do_plain(async_op *o) {
     uint8_t *to = o->block->memory + o->shared;
     if (o->from) memcpy(to, (const void *)o->global, o->from);
     memset(to + o->from, 0, o->bytes - o->from);
-    if (!--o->group->writing && !o->group->holders)
-        o->group->holders = 1, copies_let_go(o->source, o->group);
+    copies_written(o->source, o->group);
 }
 
 static void do_value(async_op *o) {

@@ -7,10 +7,12 @@ void clock_open(cluster *c, vclock *out) {
     out->v = wl_alloc(c->agents_room * sizeof *out->v);
 }
 
+void clock_raise(uint32_t *restrict to, const uint32_t *restrict from, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) to[i] = to[i] > from[i] ? to[i] : from[i];
+}
+
 void clock_join(const cluster *c, vclock *to, const vclock *from) {
-    uint32_t *restrict t = to->v;
-    const uint32_t *restrict f = from->v;
-    for (uint32_t i = 0, n = c->n_agents; i < n; i++) t[i] = t[i] > f[i] ? t[i] : f[i];
+    clock_raise(to->v, from->v, c->n_agents);
 }
 
 /* What both know. */
@@ -161,14 +163,10 @@ void warp_fences_proxy(warp *w, uint32_t mask, uint32_t images) {
         split_lanes(w, mask);
         into = &w->lanes_known;
     }
-    const size_t n = 3 * c->n_warps;
-    const uint32_t *real = tells->v + n;
-    uint32_t *to = into->v + images, *some = w->lanes_known.v + images;
-    for (size_t i = 0; i < n; i++)
-        if (to[i] < real[i]) to[i] = real[i];
+    const uint32_t n = 3 * c->n_warps;
+    clock_raise(into->v + images, tells->v + n, n);
     if (mask == w->alive && w->lanes_some)
-        for (size_t i = 0; i < n; i++)
-            if (some[i] < to[i]) some[i] = to[i];
+        clock_raise(w->lanes_known.v + images, into->v + images, n);
     warp_tick(w);
 }
 

@@ -19,10 +19,20 @@ static copy_group *new_group(warp *w, copy_book *book) {
     return g;
 }
 
-void copies_let_go(block *b, copy_group *g) {
-    if (--g->holders || g->reading || g->writing) return;
+static void free_unused(block *b, copy_group *g) {
+    if (g->holders || g->reading || g->writing) return;
     g->next = b->free_groups;
     b->free_groups = g;
+}
+
+void copies_let_go(block *b, copy_group *g) {
+    g->holders--;
+    free_unused(b, g);
+}
+
+void copies_written(block *b, copy_group *g) {
+    g->writing--;
+    free_unused(b, g);
 }
 
 copy_group *copies_open(warp *w, int kind, uint32_t lane, uint32_t mask) {
@@ -44,11 +54,7 @@ step copies_commit(warp *w, const sim_insn *i, uint32_t mask) {
     FOR_LANES(l, mask) {
         copy_group *g = copies_open(w, kind, l, mask);
         copy_book *book = w->copies[kind];
-        if (book->n[l] == book->room[l]) {
-            book->room[l] = book->room[l] ? 2 * book->room[l] : 8;
-            book->list[l] = wl_grow(book->list[l], (size_t)book->room[l] * sizeof *book->list[l]);
-        }
-        book->list[l][book->n[l]++] = g;
+        *SIM_PUSH(book->list[l], book->n[l], book->room[l]) = g;
         book->open[l] = NULL;
     }
     return NEXT;

@@ -151,7 +151,7 @@ static bool read_mma(sim_opcode *op) {
     }
     mma->scale_a = mma->scale_b = 1;
     if (op->form->op == SIM_OP_MMA) return mma->a_registers = true;
-    int k = mma->a_type == SIM_E4M3 || mma->a_type == SIM_E5M2 ? 32 : 16;
+    int k = sim_is_fp8(mma->a_type) ? 32 : 16;
     return mma->n >= 8 && mma->n <= 256 && mma->n % 8 == 0 && mma->k == k;
 }
 

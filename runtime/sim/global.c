@@ -97,13 +97,9 @@ void sim_memory_add(sim_memory *m, const void *start, size_t size, bool written)
         if (written) set_written(a, from, size), sim_memory_settle(m);
         return;
     }
-    if (m->n == m->room) {
-        m->room = m->room ? 2 * m->room : 16;
-        m->allocations = wl_grow(m->allocations, (size_t)m->room * sizeof *m->allocations);
-    }
+    (void)SIM_PUSH(m->allocations, m->n, m->room);
     memmove(&m->allocations[place + 1], &m->allocations[place],
-            (size_t)(m->n - place) * sizeof *m->allocations);
-    m->n++;
+            (size_t)(m->n - 1 - place) * sizeof *m->allocations);
     a = m->allocations[place] = wl_alloc(sizeof *a);
     a->start = from;
     a->end = from + size;

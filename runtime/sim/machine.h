@@ -79,6 +79,7 @@ static inline bool epoch_known(const vclock *c, epoch e) {
 }
 
 void clock_open(cluster *c, vclock *out);
+void clock_raise(uint32_t *restrict to, const uint32_t *restrict from, uint32_t n);
 void clock_join(const cluster *c, vclock *to, const vclock *from);
 void clock_meet(const cluster *c, vclock *to, const vclock *with);
 void clock_copy(const cluster *c, vclock *to, const vclock *from);
@@ -326,7 +327,8 @@ enum { PLAIN_DONE = 5, BULK_READ = 6, BULK_WRITTEN = 7 };
 uint32_t copies_agent(const warp *w, int which);
 /* The group of a lane's copies until it commits; lanes of one instruction share one. */
 copy_group *copies_open(warp *w, int kind, uint32_t lane, uint32_t mask);
-void copies_let_go(block *b, copy_group *g); /* by one of its holders */
+void copies_let_go(block *b, copy_group *g);  /* by one of its holders */
+void copies_written(block *b, copy_group *g); /* by one of its copies */
 bool copies_done(const copy_book *book, uint32_t mask, uint32_t left, bool read);
 /* A thread that leaves: its copies must have read, or written, the block's memory. */
 void copies_check_exit(warp *w, const sim_insn *i, uint32_t mask);
@@ -444,6 +446,7 @@ step warp_wait(warp *w, int state, void *object, uint32_t a, uint32_t b);
 
 /* What a reduction makes of an old value; `other`: of cas. */
 uint64_t reduce(const sim_insn *i, uint64_t old, uint64_t value, uint64_t other);
+uint64_t reduce_at(const sim_insn *i, void *at, uint64_t value, uint64_t other); /* the old one */
 
 /* ---- barriers for others (sync.c) ---- */
 

@@ -3,8 +3,6 @@
 #include "machine.h"
 #include "number.h"
 
-#include <math.h>
-
 typedef enum { PARAM, SHARED, GLOBAL } space;
 
 static space space_of(const warp *w, const sim_insn *i, uint64_t address) {
@@ -159,10 +157,6 @@ step op_store(warp *w, const sim_insn *i, uint32_t mask) {
 
 /* ---- atomics ---- */
 
-static float flushed(float a) {
-    return fabsf(a) < 0x1p-126f ? copysignf(0, a) : a;
-}
-
 static uint64_t float_add(const sim_insn *i, uint64_t old, uint64_t value) {
     union {
         uint32_t u;
@@ -173,10 +167,10 @@ static uint64_t float_add(const sim_insn *i, uint64_t old, uint64_t value) {
         double f;
     } c = {old}, d = {value};
     uint64_t out = 0;
+    bool ftz = i->flags & SIM_FLAG_FTZ;
     switch (i->type) {
     case SIM_TYPE_F32:
-        if (i->flags & SIM_FLAG_FTZ) a.f = flushed(flushed(a.f) + flushed(b.f));
-        else a.f += b.f;
+        a.f = num_flush(num_flush(a.f, ftz) + num_flush(b.f, ftz), ftz);
         return a.u;
     case SIM_TYPE_F64: c.f += d.f; return c.u;
     default: /* one or two 16-bit numbers */
@@ -220,7 +214,7 @@ uint64_t reduce(const sim_insn *i, uint64_t old, uint64_t value, uint64_t other)
     }
 }
 
-static uint64_t update(const sim_insn *i, void *at, uint64_t value, uint64_t other) {
+uint64_t reduce_at(const sim_insn *i, void *at, uint64_t value, uint64_t other) {
     uint64_t old = 0;
     memcpy(&old, at, i->width);
     uint64_t now = reduce(i, old, value, other);
@@ -247,7 +241,7 @@ step op_atomic(warp *w, const sim_insn *i, uint32_t mask) {
             uint64_t value = returns ? get_register(w, i->operand[2], bytes, l)
                                      : get_register(w, i->list[k], i->register_bytes, l);
             uint64_t other = pair ? get_register(w, i->operand[3], bytes, l) : 0;
-            old[l] = update(i, at + k * i->width, value, other);
+            old[l] = reduce_at(i, at + k * i->width, value, other);
         }
         if (at) told_read(w, i, 1u << l, address, global);
         if (global) global_unlock(w->machine, address);

@@ -143,11 +143,6 @@ const int32_t num_rcp_table[3][128] = {
 
 /* ---- functions ---- */
 
-/* A subnormal becomes a zero of its sign. */
-static float flush(float x, bool ftz) {
-    return ftz && fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x;
-}
-
 /* Every NaN becomes the hardware's. */
 static float canonical(float x) {
     return x != x ? number(NUM_NAN) : x;
@@ -167,7 +162,7 @@ static int64_t square(int32_t x) {
 /* The exponent and the logarithm of the mantissa, added, in units of 2^-38; of a negative sum the
    complement; its last two bits go, then all but 24. */
 float num_lg2(float x, bool ftz) {
-    x = flush(x, ftz);
+    x = num_flush(x, ftz);
     if (!(x > 0) || x == INFINITY) return canonical(x == 0 ? -INFINITY : x < 0 ? NAN : x);
     if (fabsf(x) < 0x1p-126f) return num_lg2(x * 0x1p24f, ftz) - 24;
     if (x == 1) return 0;
@@ -182,7 +177,7 @@ float num_lg2(float x, bool ftz) {
 }
 
 float num_rcp(float x, bool ftz) {
-    x = flush(x, ftz);
+    x = num_flush(x, ftz);
     if (x != x || x == 0 || fabsf(x) == INFINITY) return canonical(1.0f / x);
     int exponent;
     float fraction = frexpf(fabsf(x), &exponent); /* 1/2 … */
@@ -190,12 +185,12 @@ float num_rcp(float x, bool ftz) {
     const int row = mantissa >> 16;
     int64_t sum = ((int64_t)num_rcp_table[0][row] << 13) + (int64_t)num_rcp_table[1][row] * rest +
                   num_rcp_table[2][row] * square(2 * rest) + 2023;
-    return flush(copysignf(ldexpf((float)(sum >> 15), -23 - exponent), x), ftz);
+    return num_flush(copysignf(ldexpf((float)(sum >> 15), -23 - exponent), x), ftz);
 }
 
 /* The rest are so rare in a kernel that double arithmetic, rounded, will do: within half an ulp. */
 float num_rsqrt(float x, bool ftz) {
-    x = flush(x, ftz);
+    x = num_flush(x, ftz);
     return canonical(x == 0.0f ? copysignf(INFINITY, x) : (float)(1.0 / sqrt((double)x)));
 }
 

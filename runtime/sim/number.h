@@ -33,6 +33,10 @@ extern const int32_t num_lg2_table[3][64], num_rcp_table[3][128];
 #define NUM_CROSS(x, j) ((x) << (31 - (j)) >> 31 & ((x) & 511) >> (18 - (j)))
 
 #define NUM_INLINE __attribute__((always_inline)) static inline
+/* A subnormal becomes a zero of its sign. */
+static inline float num_flush(float x, bool ftz) {
+    return ftz && __builtin_fabsf(x) < 0x1p-126f ? __builtin_copysignf(0.0f, x) : x;
+}
 /* All bits where a < b, no 2^31 apart. GCC 12 cannot compare such vectors for a pragma's target. */
 #define NUM_LESS(a, b) (((a) - (b)) >> 31)
 

@@ -109,7 +109,7 @@ __attribute__((always_inline)) static inline void k_major(const operand *o, int 
                                                           uint32_t group, const uint8_t *order,
                                                           const tensor_memory *shared, float *to,
                                                           uint32_t pitch) {
-    const uint32_t bits = type == SIM_E4M3 || type == SIM_E5M2 ? 8 : 16;
+    const uint32_t bits = sim_is_fp8(type) ? 8 : 16;
     for (uint32_t c = 0; c < 2; c++) {
         word8 w[4];
         word4 row[8];

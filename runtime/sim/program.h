@@ -40,6 +40,9 @@ enum {
 };
 
 typedef enum { SIM_F16, SIM_BF16, SIM_E4M3, SIM_E5M2, SIM_F32, SIM_TF32 } sim_element;
+static inline bool sim_is_fp8(int type) {
+    return type == SIM_E4M3 || type == SIM_E5M2;
+}
 
 /* Of setp: NONE, AND, OR, XOR; of atom, red and reducing copies: all but NONE. */
 typedef enum {

@@ -59,12 +59,8 @@ static sim_finding *enter(run_state *r, const sim_insn *i, uint32_t other, const
         return NULL;
     }
     if (r->n_keys == r->options.max_findings) return NULL;
-    if (to->n_findings == to->room) {
-        to->room = to->room ? 2 * to->room : 16;
-        to->finding = wl_grow(to->finding, (size_t)to->room * sizeof *to->finding);
-    }
     r->keys[r->n_keys++] = (struct finding_key){rule, i, other};
-    sim_finding *f = &to->finding[to->n_findings++];
+    sim_finding *f = SIM_PUSH(to->finding, to->n_findings, to->room);
     *f = (sim_finding){.count = 1};
     if (i) f->ptx_line = i->ptx_line, f->source_line = i->source_line;
     if (i) f->caller_line = i->caller_line;

@@ -352,6 +352,16 @@ step op_come_to_barrier(warp *w, const sim_insn *i, uint32_t mask) {
     return w->group[w->at].state == RUNNING ? JUMPED : STAY;
 }
 
+/* ---- barriers of a cluster ---- */
+
+static void maybe_end_round(cluster *c) {
+    if (c->arrived < c->live) return;
+    c->arrived = 0;
+    clock_copy(c, &c->arrived_all, &c->arriving);
+    c->round++;
+    c->machine->events++;
+}
+
 void barriers_without(warp *w, const sim_insn *i) {
     block *b = w->block;
     cluster *c = b->cluster;
@@ -368,14 +378,8 @@ void barriers_without(warp *w, const sim_insn *i) {
         n->need = b->live * SIM_LANES;
         if (n->got >= n->need) complete_barrier(b, k);
     }
-    if (c->arrived && c->arrived >= c->live) {
-        c->arrived = 0;
-        clock_copy(c, &c->arrived_all, &c->arriving);
-        c->round++;
-    }
+    if (c->arrived) maybe_end_round(c);
 }
-
-/* ---- barriers of a cluster ---- */
 
 /* The arrival of a warp whose lanes have all come. */
 void cluster_without_lanes(warp *w) {
@@ -383,11 +387,8 @@ void cluster_without_lanes(warp *w) {
     if (!w->cluster_came || w->alive & ~w->cluster_came) return;
     w->cluster_came = 0;
     w->cluster_round = c->round + 1;
-    if (++c->arrived < c->live) return;
-    c->arrived = 0;
-    clock_copy(c, &c->arrived_all, &c->arriving);
-    c->round++;
-    w->machine->events++;
+    c->arrived++;
+    maybe_end_round(c);
 }
 
 step op_cluster_arrive(warp *w, const sim_insn *i, uint32_t mask) {

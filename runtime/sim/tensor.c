@@ -12,7 +12,7 @@
    4 g + q holds row g + 8 (r % 2) and k = 4 e (r / 2) + e q …. */
 FRAGMENT_CLONES
 static void decode_registers(const sim_mma *mma, const uint32_t *const *slots, float *to) {
-    bool bytes = mma->a_type == SIM_E4M3 || mma->a_type == SIM_E5M2;
+    bool bytes = sim_is_fp8(mma->a_type);
     uint32_t e = bytes ? 4 : 2, mask = bytes ? 0xff : 0xffff;
     for (uint32_t r = 0; r < mma->k / (2 * e); r++)
         for (uint32_t lane = 0; lane < SIM_LANES; lane += 8)
@@ -45,10 +45,6 @@ static void narrow(float (*from)[SIM_LANES], uint32_t slots, uint32_t *const *d)
     for (uint32_t i = 0; i < slots; i += 2) num_pair_lanes(d[i / 2], from[i + 1], from[i], NUM_F16);
 }
 
-static bool is_fp8(int type) {
-    return type == SIM_E4M3 || type == SIM_E5M2;
-}
-
 void tensor_wgmma(const sim_mma *mma, uint32_t *const *d, const uint32_t *const *a_slots,
                   const float *a, const float *b, bool add, bool hardware) {
     _Alignas(64) float spread[TENSOR_A_FLOATS], wide[128][SIM_LANES];
@@ -67,7 +63,7 @@ void tensor_wgmma(const sim_mma *mma, uint32_t *const *d, const uint32_t *const 
         a = spread;
     }
     fragment_product p = {mma->n, mma->k, a, b, slots, exponents, fragment_b_exponents(b),
-                          is_fp8(mma->a_type) ? 13 : 25, half};
+                          sim_is_fp8(mma->a_type) ? 13 : 25, half};
     fragment_best(hardware ? fragment_hardware : fragment_fp32)->multiply(&p);
     if (half) narrow(wide, n, d);
 }
@@ -108,7 +104,7 @@ static void mma_fp8(const sim_mma *mma, uint32_t *const *d, const uint32_t *cons
 
 void tensor_mma(const sim_mma *mma, uint32_t *const *d, const uint32_t *const *a,
                 const uint32_t *const *b, const uint32_t *const *c) {
-    bool bytes = is_fp8(mma->b_type);
+    bool bytes = sim_is_fp8(mma->b_type);
     uint32_t e = bytes ? 4 : 2, words = mma->d_type == SIM_F16 ? 2 : 4, sums[4][SIM_LANES];
     _Alignas(64) float numbers[TENSOR_B_FLOATS];
     for (uint32_t r = 0; r < mma->k / (4 * e); r++) /* lane 4 g + q: column g, k = 4 e r + e q */

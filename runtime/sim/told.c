@@ -86,8 +86,7 @@ static void tell(told_table *t, told what, const uint32_t *v, uint32_t n) {
         memset(e->v + e->n, 0, (n - e->n) * sizeof *e->v);
         e->n = n;
     }
-    for (uint32_t k = 0; k < n; k++)
-        if (e->v[k] < v[k]) e->v[k] = v[k];
+    clock_raise(e->v, v, n);
 }
 
 /* ---- telling ---- */
@@ -182,11 +181,7 @@ static struct foreign *new_foreign(cluster *c, uint32_t agent, uint32_t of) {
         memmove(&c->foreign[oldest], &c->foreign[oldest + 1],
                 (c->n_foreign - oldest) * sizeof *c->foreign);
     }
-    if (c->n_foreign == c->foreign_room) {
-        c->foreign_room = c->foreign_room ? 2 * c->foreign_room : 16;
-        c->foreign = wl_grow(c->foreign, c->foreign_room * sizeof *c->foreign);
-    }
-    return &c->foreign[c->n_foreign++];
+    return SIM_PUSH(c->foreign, c->n_foreign, c->foreign_room);
 }
 
 static void hear_foreign(warp *w, uint32_t mask, const told *t, bool now) {
@@ -206,9 +201,7 @@ static void hear_foreign(warp *w, uint32_t mask, const told *t, bool now) {
 }
 
 static void hear_own(struct strong *s, const told *t, uint32_t far, bool now) {
-    vclock *to = now ? &s->now : &s->heard[far];
-    for (uint32_t k = 0; k < t->n; k++)
-        if (to->v[k] < t->v[k]) to->v[k] = t->v[k];
+    clock_raise(now ? s->now.v : s->heard[far].v, t->v, t->n);
     if (!now) s->pending[far] = true;
 }
 
