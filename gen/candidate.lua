@@ -13,18 +13,27 @@ local most_candidates, longest_name = 1000000, 120
 
 -- ---- families: templates/FAMILY.lua ----
 
-local families = {}
+local families, scopes = {}, {}
 
--- What a family's Lua and its templates may use; reading any other name is an error.
-M.base = common.strict({
-    assert = assert, error = error, ipairs = ipairs, math = math, select = select, sorted = sorted,
-    string = string, table = table, tonumber = tonumber, tostring = tostring, type = type,
-}, "this file")
+-- What a family's Lua and its templates may use; reading any other name is an error. Each family
+-- has copies: what one writes there, nobody else sees.
+local function scope_of(name)
+    if not scopes[name] then
+        local scope = {assert = assert, error = error, ipairs = ipairs, select = select,
+            sorted = sorted, tonumber = tonumber, tostring = tostring, type = type}
+        for key, library in sorted {math = math, string = string, table = table} do
+            scope[key] = {}
+            for one, value in sorted(library) do scope[key][one] = value end
+        end
+        scopes[name] = common.strict(scope, "this file")
+    end
+    return scopes[name]
+end
 
 local function family(name)
     if not families[name] then
         local path = "templates/" .. name .. ".lua"
-        local chunk, why = load(read(path), "=" .. path, "t", M.base)
+        local chunk, why = load(read(path), "=" .. path, "t", scope_of(name))
         if not chunk then common.raise(common.ESPEC, "%s", why) end
         families[name] = chunk()
     end
@@ -525,9 +534,10 @@ end
 function M.environment(spec, c, p)
     local render = family(spec.family).render
     local more, own = render and render(c, p) or {}, {name = M.name(spec, c)}
+    local places = {own, more, p, c, scope_of(spec.family)}
     return setmetatable({}, {
         __index = function(_, key)
-            for _, from in ipairs({own, more, p, c, M.base}) do
+            for _, from in ipairs(places) do
                 local value = rawget(from, key)
                 if value ~= nil then return value end
             end

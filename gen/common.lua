@@ -6,8 +6,9 @@ local M = {}
 -- Statuses of warploom.h.
 M.EINVAL, M.ESPEC = 2, 3
 
+-- Raises {status, text}, which gen.c turns into a message.
 function M.raise(status, format, ...)
-    error({status = status, text = format:format(...)}, 0)
+    error({status, format:format(...)}, 0)
 end
 
 -- "; did you mean 'x'?" or "".

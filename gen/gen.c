@@ -1,19 +1,21 @@
-/* gen.c - the one lua_State: boxes it, gives it the embedded files, asks it one question at a time.
+/* gen.c - the one lua_State: gives it the embedded files, asks it one question at a time.
    SPDX-License-Identifier: BSD-3-Clause */
 #include "gen.h"
 
 #include <lauxlib.h>
 #include <lua.h>
-#include <lualib.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "box.h"
 #include "problem.h"
 #include "spec.h"
 
 struct wl_gen {
     lua_State *L;
     const wl_embedded_file *files;
+    const wl_box_limits *limits;
 };
 
 /* ---- what Lua gets from C ---- */
@@ -61,13 +63,13 @@ static int require_module(lua_State *L) {
     return 1;
 }
 
-/* Raises {status, text}, which wl_gen_call turns back into fail(). */
+/* Raises {status, text}, which take_error turns back into fail(). */
 static int raise(lua_State *L, wl_status status) {
-    lua_createtable(L, 0, 2);
+    lua_createtable(L, 2, 0);
     lua_pushinteger(L, status);
-    lua_setfield(L, -2, "status");
+    lua_rawseti(L, -2, 1);
     lua_pushstring(L, message());
-    lua_setfield(L, -2, "text");
+    lua_rawseti(L, -2, 2);
     return lua_error(L);
 }
 
@@ -77,9 +79,11 @@ static int read_problem(lua_State *L) {
     wl_status status = wl_problem_parse(luaL_checkstring(L, 1), &problem);
     if (status) return raise(L, status);
     wl_buf text = {0};
+    char words[1024]; /* Lua's errors free nothing */
     wl_problem_bucket(&problem, &text);
-    lua_pushlstring(L, text.data, text.size);
+    snprintf(words, sizeof words, "%s", text.data);
     wl_buf_free(&text);
+    lua_pushstring(L, words);
     return 1;
 }
 
@@ -120,25 +124,7 @@ static int nearest_word(lua_State *L) {
     return 1;
 }
 
-/* ---- the box ---- */
-
-/* Neither files nor the system, nothing that differs from run to run, no bytecode. (pairs and next
-   go in main.lua, which keeps them to make sorted.) */
-static void close_box(lua_State *L) {
-    static const char *const globals[] = {"collectgarbage", "dofile", "loadfile", "print", "warn"};
-    for (size_t i = 0; i < sizeof globals / sizeof *globals; i++) {
-        lua_pushnil(L);
-        lua_setglobal(L, globals[i]);
-    }
-    static const char *const fields[][2] = {
-        {"math", "random"}, {"math", "randomseed"}, {"string", "dump"}};
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        lua_getglobal(L, fields[i][0]);
-        lua_pushnil(L);
-        lua_setfield(L, -2, fields[i][1]);
-        lua_pop(L, 1);
-    }
-}
+/* ---- the state ---- */
 
 static void give(wl_gen *gen, const char *name, lua_CFunction function) {
     lua_pushlightuserdata(gen->L, gen);
@@ -147,102 +133,109 @@ static void give(wl_gen *gen, const char *name, lua_CFunction function) {
     lua_setglobal(gen->L, name);
 }
 
-/* Opens the libraries and runs gen/main.lua, which returns the table of verbs' one function. */
+/* Runs gen/main.lua, which returns the table of verbs' one function. */
 static int boot(lua_State *L) {
-    static const luaL_Reg libraries[] = {{"_G", luaopen_base},
-                                         {"string", luaopen_string},
-                                         {"table", luaopen_table},
-                                         {"math", luaopen_math},
-                                         {"utf8", luaopen_utf8}};
     static const luaL_Reg functions[] = {{"read", read_embedded},   {"files", list_embedded},
                                          {"problem", read_problem}, {"words", list_words},
                                          {"nearest", nearest_word}, {"require", require_module},
                                          {"yaml", wl_spec_yaml}};
     wl_gen *gen = lua_touserdata(L, 1);
-    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
-        luaL_requiref(L, libraries[i].name, libraries[i].func, 1);
-        lua_pop(L, 1);
-    }
-    lua_gc(L, LUA_GCGEN, 0, 0);
-    close_box(L);
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
         give(gen, functions[i].name, functions[i].func);
     lua_getglobal(L, "require");
     lua_pushliteral(L, "main");
     lua_call(L, 1, 1);
-    return 1;
+    lua_setfield(L, LUA_REGISTRYINDEX, "warploom");
+    return 0;
 }
 
 /* ---- calls ---- */
 
 /* The error on the stack's top, popped, as status and message. A plain string is a template's or a
-   module's error, and begins with FILE:LINE. */
+   module's error, and begins with FILE:LINE. A stranger's script may have raised anything at all:
+   nothing here runs it, or asks for memory. */
 static wl_status take_error(lua_State *L) {
-    wl_status status = WL_ESPEC;
+    lua_Integer status = WL_ESPEC;
     if (lua_istable(L, -1)) {
-        lua_getfield(L, -1, "status");
-        status = (wl_status)lua_tointeger(L, -1);
-        lua_getfield(L, -2, "text");
+        lua_rawgeti(L, -1, 1);
+        if (lua_isinteger(L, -1) && lua_tointeger(L, -1) == WL_EINVAL) status = WL_EINVAL;
+        lua_rawgeti(L, -2, 2);
     }
-    const char *text = lua_tostring(L, -1);
-    status = fail(status, "%s", text);
+    bool is_text = lua_type(L, -1) == LUA_TSTRING;
+    const char *text = is_text ? lua_tostring(L, -1) : "a script raised what is no text";
+    wl_status result = fail((wl_status)status, "%s", text);
     lua_settop(L, 0);
-    return status;
+    return result;
 }
 
-wl_status wl_gen_open_files(wl_gen **out, const wl_embedded_file *files) {
+static wl_status call(wl_gen *gen, lua_CFunction function, void *argument) {
+    clear_message();
+    int result = wl_box_call(gen->L, function, argument);
+    if (result == LUA_ERRMEM)
+        return fail(WL_ESPEC, "the generator needs more than %zu bytes of memory, or a string of "
+                    "more than %zu: a spec with fewer values, a template with less text",
+                    gen->limits->memory, gen->limits->string);
+    return result ? take_error(gen->L) : WL_OK;
+}
+
+wl_status wl_gen_open_box(wl_gen **out, const wl_embedded_file *files,
+                          const wl_box_limits *limits) {
     wl_gen *gen = wl_alloc(sizeof *gen);
     *out = NULL;
     gen->files = files;
-    gen->L = luaL_newstate();
-    if (!gen->L) abort();
-    lua_pushcfunction(gen->L, boot);
-    lua_pushlightuserdata(gen->L, gen);
-    if (lua_pcall(gen->L, 1, 1, 0)) {
-        wl_status status = take_error(gen->L);
-        wl_gen_close(gen);
-        return status;
-    }
-    lua_setfield(gen->L, LUA_REGISTRYINDEX, "warploom");
-    *out = gen;
-    return WL_OK;
+    gen->limits = limits;
+    gen->L = wl_box_open(limits);
+    wl_status status = call(gen, boot, gen);
+    if (status) wl_gen_close(gen);
+    else *out = gen;
+    return status;
 }
 
 wl_status wl_gen_open(wl_gen **out) {
-    clear_message();
-    return wl_gen_open_files(out, wl_embedded);
+    return wl_gen_open_box(out, wl_embedded, &wl_box_usual);
 }
 
 void wl_gen_close(wl_gen *gen) {
     if (!gen) return;
-    lua_close(gen->L);
+    wl_box_close(gen->L);
     free(gen);
 }
 
-wl_status wl_gen_spec(wl_gen *gen, const char *path, const char *text, size_t size) {
-    lua_State *L = gen->L;
-    clear_message();
-    lua_settop(L, 0);
+typedef struct {
+    const char *verb, *arg, *text; /* text: of verb "spec" alone */
+    size_t size;
+    wl_buf *out;
+} question;
+
+static int answer(lua_State *L) {
+    const question *q = lua_touserdata(L, 1);
     lua_getfield(L, LUA_REGISTRYINDEX, "warploom");
-    lua_pushliteral(L, "spec");
-    lua_pushstring(L, path);
-    lua_pushlstring(L, text, size);
-    return lua_pcall(L, 3, 0, 0) ? take_error(L) : WL_OK;
+    lua_pushstring(L, q->verb);
+    lua_pushstring(L, q->arg);
+    lua_pushlstring(L, q->text, q->size);
+    lua_call(L, 3, 1);
+    size_t size;
+    const char *text = q->out ? luaL_checklstring(L, -1, &size) : NULL;
+    if (text) wl_buf_add(q->out, text, size);
+    return 0;
+}
+
+/* A path is told in messages and records, a line each. */
+static bool is_line(const char *path) {
+    while (*path && (unsigned char)*path >= ' ' && *path != 127) path++;
+    return !*path;
+}
+
+wl_status wl_gen_spec(wl_gen *gen, const char *path, const char *text, size_t size) {
+    if (!is_line(path))
+        return fail(WL_EINVAL, "a spec's path has a control character: rename the file");
+    question q = {"spec", path, text, size, NULL};
+    return call(gen, answer, &q);
 }
 
 wl_status wl_gen_call(wl_gen *gen, const char *verb, const char *arg, wl_buf *out) {
-    lua_State *L = gen->L;
-    clear_message();
-    lua_settop(L, 0);
-    lua_getfield(L, LUA_REGISTRYINDEX, "warploom");
-    lua_pushstring(L, verb);
-    lua_pushstring(L, arg);
-    if (lua_pcall(L, 2, 1, 0)) return take_error(L);
-    size_t size;
-    const char *text = lua_tolstring(L, -1, &size);
-    wl_buf_add(out, text, size);
-    lua_settop(L, 0);
-    return WL_OK;
+    question q = {verb, arg, "", 0, out};
+    return call(gen, answer, &q);
 }
 
 const char *wl_gen_error(void) {

@@ -48,6 +48,8 @@ typedef struct {
     size_t size;
 } wl_embedded_file;
 extern const wl_embedded_file wl_embedded[];
-wl_status wl_gen_open_files(wl_gen **out, const wl_embedded_file *files);
+typedef struct wl_box_limits wl_box_limits;
+wl_status wl_gen_open_box(wl_gen **out, const wl_embedded_file *files,
+                          const wl_box_limits *limits);
 
 #endif

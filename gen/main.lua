@@ -39,8 +39,14 @@ local function add(path, text, is_users)
     local tree, errors = schema.parse(path, text)
     if tuned.is_table(tree) then return tuned.add(tables, path, tree, errors, is_users) end
     local spec, x = schema.read(path, tree, errors, specs)
-    if #x.errors == 0 then candidate.check(spec, x) end
-    if #x.errors == 0 and is_users then candidate.check_values(spec, x) end
+    local good, why = pcall(function()
+        if #x.errors == 0 then candidate.check(spec, x) end
+        if #x.errors == 0 and is_users then candidate.check_values(spec, x) end
+    end)
+    if is_users and type(why) == "string" then
+        common.raise(common.ESPEC, "%s: %s", path, why)
+    end
+    if not good then error(why, 0) end
     x:finish()
     spec.users = is_users
     local at = #specs + 1

@@ -47,7 +47,7 @@ end
 local function describe(node)
     if node.kind ~= "scalar" then return "a " .. node.kind end
     if node.text == "" then return "nothing" end
-    local line = node.text:gsub("\n.*", "…")
+    local line = node.text:gsub("\n.*", "…"):gsub("%c", "?") -- a terminal obeys what it is shown
     local cut = utf8.offset(line, 41)
     return "'" .. (cut and cut <= #line and line:sub(1, cut - 1) .. "…" or line) .. "'"
 end

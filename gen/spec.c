@@ -78,6 +78,16 @@ static const char *fault_of(int32_t code) {
     return control || other ? "a control character" : NULL;
 }
 
+/* What is wrong with a value in quotes, whose escapes can write any character; NULL if nothing. */
+static const char *fault_within(const char *text, size_t size) {
+    for (size_t at = 0; at < size;) {
+        int32_t code = next_code((const unsigned char *)text, size, &at);
+        if (code == '\t' || code == '\r' || code == 0xfeff) return "a control character";
+        if (fault_of(code)) return fault_of(code);
+    }
+    return NULL;
+}
+
 static bool check_characters(reader *r, const char *text, size_t size) {
     lua_Integer line = 1, col = 1;
     for (size_t at = 0; at < size;) {
@@ -138,6 +148,8 @@ static void push_scalar(reader *r) {
     const char *text = (const char *)e->data.scalar.value;
     size_t size = e->data.scalar.length;
     check_properties(r, e->data.scalar.anchor, e->data.scalar.tag);
+    const char *fault = fault_within(text, size);
+    if (fault) error_at(r, e->start_mark, fault);
     begin_node(r, "scalar");
     set_place(r->L, e->start_mark);
     lua_pushlstring(r->L, text, size);
@@ -179,6 +191,8 @@ static bool push_key(reader *r, int places) {
     const yaml_event_t *e = &r->event;
     const char *key = (const char *)e->data.scalar.value;
     if (e->type != YAML_SCALAR_EVENT) return refuse_key(r, "a key is a word");
+    if (fault_within(key, e->data.scalar.length) || strchr(key, '\n'))
+        return refuse_key(r, "a control character in a key");
     if (!strcmp(key, "<<")) return refuse_key(r, "a merge: write the values out, or use extends");
     check_properties(r, e->data.scalar.anchor, e->data.scalar.tag);
     lua_createtable(L, 0, 4);
@@ -258,25 +272,37 @@ static void push_document(reader *r) {
         die_at(r, e->start_mark, "a second document: a file is one spec");
 }
 
+/* Lua's errors free what is in the reader by this; nothing happens twice. */
+static int drop(lua_State *L) {
+    reader *r = lua_touserdata(L, 1);
+    yaml_event_delete(&r->event);
+    yaml_parser_delete(&r->parser);
+    return 0;
+}
+
 static void push_root(reader *r, const char *text, size_t size) {
     if (!yaml_parser_initialize(&r->parser)) luaL_error(r->L, "not enough memory");
     yaml_parser_set_encoding(&r->parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&r->parser, (const unsigned char *)text, size);
     push_document(r);
-    yaml_event_delete(&r->event);
-    yaml_parser_delete(&r->parser);
 }
 
 int wl_spec_yaml(lua_State *L) {
     size_t size;
     const char *text = luaL_checklstring(L, 1, &size);
-    reader r = {.L = L};
     lua_settop(L, 1);
+    reader *r = lua_newuserdatauv(L, sizeof *r, 0);
+    memset(r, 0, sizeof *r);
+    r->L = L;
+    lua_createtable(L, 0, 1);
+    lua_pushcfunction(L, drop);
+    lua_setfield(L, -2, "__gc");
+    lua_setmetatable(L, 2);
     lua_newtable(L);
-    r.errors = 2;
-    if (size > SIZE_LIMIT) add_error(&r, 1, 1, "too large: a spec has at most 1048576 bytes");
-    else if (check_characters(&r, text, size)) push_root(&r, text, size);
-    if (r.dead || lua_gettop(L) == 2) lua_pushnil(L);
-    lua_pushvalue(L, r.errors);
+    r->errors = 3;
+    if (size > SIZE_LIMIT) add_error(r, 1, 1, "too large: a spec has at most 1048576 bytes");
+    else if (check_characters(r, text, size)) push_root(r, text, size);
+    if (r->dead || lua_gettop(L) == 3) lua_pushnil(L);
+    lua_pushvalue(L, r->errors);
     return 2;
 }

@@ -38,7 +38,8 @@ local function words(x, node)
     if not text then return nil end
     if not text:find("layout=", 1, true) then text = text .. " layout=bshd" end
     local good, whole = pcall(problem, text)
-    if not good then return x:fail(node, "%s", whole.text) end
+    if type(whole) ~= "table" and not good then error(whole, 0) end
+    if not good then return x:fail(node, "%s", whole[2]) end
     local values = {}
     for key, value in whole:gmatch("(%S+)=(%S+)") do
         values[key] = math.tointeger(tonumber(value)) or value

@@ -17,7 +17,37 @@ local function entry_registers(threads)
     return math.min(65536 // threads // 8 * 8, 248)
 end
 
+-- What the template takes for granted, whatever a spec lists, and whichever rules it leaves out.
+local words = {{"dtype", bf16 = 1, fp16 = 1}, {"mask", none = 1, causal = 1},
+    {"softmax", exact = 1, lazy = 1, optimistic = 1}, {"schedule", static = 1, dynamic = 1},
+    {"row_sums", add = 1, wgmma = 1}}
+local ranges = {{"head_dim", 8, 256, 8}, {"head_dim_v", 8, 256, 8}, {"tile_n", 16, 256, 16},
+    {"stages", 2, 64, 1}, {"consumer_warpgroups", 1, 7, 1}, {"registers_p", 24, 256, 8},
+    {"registers_c", 24, 256, 8}}
+
+local function refuse(c, name, rule, ...)
+    error(("fwd: %s = %s: " .. rule):format(name, c[name], ...), 0)
+end
+
+local function check(c)
+    for i = 1, #words do
+        local name = words[i][1]
+        if not words[i][c[name]] then refuse(c, name, "the template has no code for it") end
+    end
+    for i = 1, #ranges do
+        local r = ranges[i]
+        local value = c[r[1]]
+        if math.type(value) ~= "integer" or value < r[2] or value > r[3] or value % r[4] ~= 0 then
+            refuse(c, r[1], "the template takes %d to %d in steps of %d", r[2], r[3], r[4])
+        end
+    end
+    if c.tile_m ~= 64 * c.consumer_warpgroups then
+        refuse(c, "tile_m", "%d consumers of 64 rows make a tile", c.consumer_warpgroups)
+    end
+end
+
 function M.plan(c)
+    check(c)
     local p = {}
     local panel_row_bytes = 128
     p.threads = 128 * (c.consumer_warpgroups + 1)

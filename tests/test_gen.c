@@ -530,7 +530,7 @@ TEST(bad_modules) {
         wl_embedded_file files[] = {{"gen/main.lua", rows[i].main, strlen(rows[i].main)},
                                     {NULL, NULL, 0}};
         wl_gen *gen = NULL;
-        CHECK_FAIL(wl_gen_open_files(&gen, files), WL_ESPEC, rows[i].message);
+        CHECK_FAIL(wl_gen_open_box(&gen, files, &wl_box_usual), WL_ESPEC, rows[i].message);
         CHECK(!gen);
     }
     wl_gen_close(NULL);

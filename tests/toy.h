@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 
+#include "box.h"
 #include "gen.h"
 #include "test.h"
 
@@ -60,6 +61,7 @@ typedef struct {
 } toy_files;
 
 static wl_embedded_file toy_table[40];
+static const wl_box_limits *toy_limits; /* NULL: the usual ones */
 
 static void toy_add(int *n, const char *name, const char *text) {
     toy_table[(*n)++] = (wl_embedded_file){name, text, strlen(text)};
@@ -78,7 +80,7 @@ static wl_status toy_open(wl_gen **out, toy_files files) {
     toy_add(&n, "templates/toy.cu.in", files.cu ? files.cu : TOY_CU);
     toy_add(&n, "templates/toy.lua", files.lua ? files.lua : TOY_LUA);
     toy_table[n] = (wl_embedded_file){NULL, NULL, 0};
-    return wl_gen_open_files(out, toy_table);
+    return wl_gen_open_box(out, toy_table, toy_limits ? toy_limits : &wl_box_usual);
 }
 
 /* The answer, in a buffer that the next call reuses; its message if it failed. */
