@@ -1,251 +1,214 @@
-/* cache.c - entries: one verified file each, DIR/v1/AB/HEX.KIND; where DIR is.
+/* cache.c - entries: one verified file each, DIR/v1/A/B/HEX.KIND, A and B its first two digits.
    SPDX-License-Identifier: BSD-3-Clause */
 #define _GNU_SOURCE
-#include "cache.h"
-
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pwd.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-/* An entry is this, then the payload. Little endian and without padding, as the machines we run on
-   lay it out. */
-typedef struct {
-    char magic[8];
-    uint32_t schema, kind;
-    wl_hash key;
-    uint64_t size; /* of the payload */
-    wl_hash hash;  /* of all fields above and the payload */
-} header;
-_Static_assert(sizeof(header) == 88, "no padding");
+#include "cache_inner.h"
 
 #define MAGIC "warploom"
 #define SCHEMA 1u
 #define MAX_PAYLOAD ((size_t)64 << 20) /* a kernel is tens of kilobytes */
+#define STALE 3600                     /* seconds: no write takes so long */
+#define KEPT_BAD 4                     /* faulty entries that are kept, to be looked at */
 
-struct wl_cache {
-    char *dir;
-    const char *mode;
-    char *reason; /* why the mode is not what was asked for */
-};
+static const struct {
+    wl_cache_kind kind;
+    const char *name;
+} kinds[] = {
+    {WL_CACHE_CHOICE, "choice"}, {WL_CACHE_KERNEL, "kernel"}, {WL_CACHE_TUNED, "tuned"}};
+#define KINDS (sizeof kinds / sizeof *kinds)
 
-/* Why this thread's last get or put failed. Kept here and not in the cache, which threads share. */
-static _Thread_local char trouble[512];
-
-static bool miss(const char *path, const char *why) {
-    snprintf(trouble, sizeof trouble, "%s: %s", path, why);
-    return false;
+const char *wl_cache_kind_name(wl_cache_kind kind) {
+    size_t i = 0;
+    while (kinds[i].kind != kind) i++;
+    return kinds[i].name;
 }
 
-/* The variable's value; NULL when it is unset or empty. */
-static const char *env(const char *name) {
-    const char *value = getenv(name);
-    return value && *value ? value : NULL;
-}
-
-/* Where the cache is; NULL when this user has no place for one. Never /tmp: whoever may write here
-   may run code as this user. */
-static char *find_dir(const char *dir) {
-    const char *xdg = env("XDG_CACHE_HOME"), *home = env("HOME");
-    if (!dir || !*dir) dir = env("WARPLOOM_CACHE_DIR");
-    if (dir && *dir == '/') return wl_copy(dir);
-    if (dir) { /* resolved now: the process may change its folder later */
-        char *here = getcwd(NULL, 0);
-        char *path = here ? wl_format("%s/%s", here, dir) : NULL;
-        free(here);
-        return path;
+bool wl_cache_parse(const char *name, wl_cache_kind *kind, wl_hash *key) {
+    char hex[2 * WL_HASH_BYTES + 1];
+    bool found = false;
+    snprintf(hex, sizeof hex, "%s", name);
+    if (!wl_hash_parse(hex, key) || name[sizeof hex - 1] != '.') return false;
+    for (size_t i = 0; i < KINDS && !found; i++) {
+        *kind = kinds[i].kind;
+        found = !strcmp(name + sizeof hex, kinds[i].name);
     }
-    if (xdg && *xdg == '/') return wl_format("%s/warploom", xdg); /* relative: XDG says ignore it */
-    if (!home || *home != '/') {
-        struct passwd *user = getpwuid(geteuid());
-        home = user ? user->pw_dir : NULL;
-    }
-    return home && *home == '/' ? wl_format("%s/.cache/warploom", home) : NULL;
+    return found;
 }
 
-/* The path, or else the nearest of the folders around it that is there. */
-static char *find_there(const char *path) {
-    char *there = wl_copy(path), *slash;
-    while (access(there, F_OK) && (slash = strrchr(there, '/'))) {
-        slash[slash == there] = '\0';
-        if (slash == there) break;
-    }
-    return there;
-}
-
-/* The mode that can be kept: off without a usable folder, ro where nothing can be written. */
-static void settle_mode(wl_cache *cache) {
-    struct stat info;
-    if (!strcmp(cache->mode, "off")) return;
-    char *there = cache->dir ? find_there(cache->dir) : NULL;
-    if (!there) {
-        cache->mode = "off";
-        cache->reason = wl_copy("no home directory: name a folder in WARPLOOM_CACHE_DIR");
-    } else if (!stat(there, &info) && !S_ISDIR(info.st_mode)) {
-        cache->mode = "off";
-        cache->reason = wl_format("%s: not a directory", there);
-    } else if (!strcmp(cache->mode, "rw") && access(there, W_OK)) {
-        cache->mode = "ro";
-        cache->reason = wl_format("%s: %s", there, strerror(errno));
-    }
-    free(there);
-}
-
-wl_status wl_cache_open(wl_cache **out, const char *dir, const char *mode) {
-    static const char *const modes[] = {"rw", "ro", "off"};
-    const char *named = NULL;
-    if (!mode || !*mode) mode = env("WARPLOOM_CACHE");
-    if (!mode) mode = modes[0];
-    for (size_t i = 0; i < 3; i++)
-        if (!strcmp(mode, modes[i])) named = modes[i];
-    *out = NULL;
-    if (!named) return fail(WL_EINVAL, "cache mode %s: expected rw, ro or off", mode);
-    wl_cache *cache = wl_alloc(sizeof *cache);
-    cache->dir = find_dir(dir);
-    cache->mode = named;
-    settle_mode(cache);
-    trouble[0] = '\0';
-    *out = cache;
-    return WL_OK;
-}
-
-void wl_cache_close(wl_cache *cache) {
-    if (!cache) return;
-    free(cache->dir);
-    free(cache->reason);
-    free(cache);
-}
-
-const char *wl_cache_dir(const wl_cache *cache) {
-    return cache->dir ? cache->dir : "";
-}
-
-const char *wl_cache_mode(const wl_cache *cache) {
-    return cache->mode;
-}
-
-const char *wl_cache_reason(const wl_cache *cache) {
-    if (*trouble) return trouble;
-    return cache->reason ? cache->reason : "";
+/* Two levels of 16 folders: of 10^5 entries 400 are in each, and an empty cache costs few inodes,
+   where 256 x 256 would cost one an entry. */
+void wl_cache_name(wl_cache_kind kind, const wl_hash *key, char below[16],
+                   char name[WL_CACHE_NAME]) {
+    char hex[2 * WL_HASH_BYTES + 1];
+    wl_hash_hex(key, hex);
+    snprintf(below, 16, WL_CACHE_TOP "/%c/%c", hex[0], hex[1]);
+    snprintf(name, WL_CACHE_NAME, "%s.%s", hex, wl_cache_kind_name(kind));
 }
 
 void wl_cache_path(const wl_cache *cache, wl_cache_kind kind, const wl_hash *key, wl_buf *out) {
-    static const char *const names[] = {[WL_CACHE_CHOICE] = "choice",
-                                        [WL_CACHE_KERNEL] = "kernel",
-                                        [WL_CACHE_TUNED] = "tuned"};
-    char hex[2 * WL_HASH_BYTES + 1];
-    wl_hash_hex(key, hex);
-    wl_buf_printf(out, "%s/v1/%.2s/%s.%s", wl_cache_dir(cache), hex, hex, names[kind]);
+    char below[16], name[WL_CACHE_NAME];
+    wl_cache_name(kind, key, below, name);
+    wl_buf_printf(out, "%s/%s/%s", wl_cache_dir(cache), below, name);
 }
 
-static header describe(wl_cache_kind kind, const wl_hash *key, const void *bytes, size_t size) {
-    header h = {.schema = SCHEMA, .kind = kind, .key = *key, .size = size};
+/* ---- get ---- */
+
+static wl_cache_header describe(wl_cache_kind kind, const wl_hash *key, const void *bytes,
+                                size_t size) {
+    wl_cache_header h = {.schema = SCHEMA, .kind = kind, .key = *key, .size = size};
     memcpy(h.magic, MAGIC, sizeof h.magic);
     wl_hasher hasher;
     wl_hash_begin(&hasher);
-    wl_hash_field(&hasher, &h, offsetof(header, hash));
+    wl_hash_field(&hasher, &h, offsetof(wl_cache_header, hash));
     wl_hash_field(&hasher, bytes, size);
     h.hash = wl_hash_end(&hasher);
     return h;
 }
 
-/* Who may write an entry may run code: only this user and root. */
-static const char *distrust(const struct stat *info) {
-    if (!S_ISREG(info->st_mode)) return "not a regular file";
-    if (info->st_uid != geteuid() && info->st_uid != 0) return "owned by another user";
-    if (info->st_mode & (S_IWGRP | S_IWOTH)) return "writable by others";
-    if ((uint64_t)info->st_size > sizeof(header) + MAX_PAYLOAD) return "too large";
-    return NULL;
-}
-
 /* The fault of an open entry, NULL when its payload was read to out (header included). */
-static const char *read_entry(int fd, wl_cache_kind kind, const wl_hash *key, wl_buf *out) {
-    struct stat info;
-    if (fstat(fd, &info)) return strerror(errno);
-    const char *fault = distrust(&info);
+static const char *read_entry(const wl_cache *cache, int fd, wl_cache_kind kind,
+                              const wl_hash *key, struct stat *info, wl_buf *out) {
+    if (fstat(fd, info)) return strerror(errno);
+    const char *fault = S_ISREG(info->st_mode) ? wl_cache_distrust(cache, info)
+                                               : "not a regular file";
     if (fault) return fault;
-    if (!wl_read_all(fd, (size_t)info.st_size, out)) return strerror(errno);
-    if (out->size < sizeof(header)) return "too short";
-    size_t size = out->size - sizeof(header);
-    header want = describe(kind, key, out->data + sizeof(header), size);
+    if ((uint64_t)info->st_size > sizeof(wl_cache_header) + MAX_PAYLOAD) return "too large";
+    if (!wl_read_all(fd, (size_t)info->st_size, out)) return strerror(errno);
+    if (out->size < sizeof(wl_cache_header)) return "too short";
+    size_t size = out->size - sizeof(wl_cache_header);
+    wl_cache_header want = describe(kind, key, out->data + sizeof want, size);
     return memcmp(out->data, &want, sizeof want) ? "corrupt" : NULL;
 }
 
-static void move_aside(const char *path) {
-    char *aside = wl_format("%s.bad", path);
-    if (rename(path, aside)) unlink(path);
-    free(aside);
+/* Marks an entry as used. One of the future, before the clock was set back, is marked at once. */
+static void touch(int fd, const struct stat *info) {
+    time_t now = time(NULL);
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = now}};
+    if (llabs((long long)now - info->st_mtime) >= WL_CACHE_DAY) futimens(fd, times);
 }
 
-static bool get(const wl_cache *cache, const char *path, wl_cache_kind kind, const wl_hash *key,
+static bool get(const wl_cache *cache, wl_cache_kind kind, const wl_hash *key, bool use,
                 wl_buf *out) {
+    char below[16], name[WL_CACHE_NAME];
+    struct stat info = {0};
+    wl_buf entry = {0}, path = {0};
+    wl_cache_name(kind, key, below, name);
+    int folder = wl_cache_folder(cache, below, O_PATH, false);
+    if (folder < 0) return false;
     /* O_NONBLOCK: opening a FIFO must not wait for a writer. */
-    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0 && errno == ENOENT) return false;
-    wl_buf entry = {0};
+    int flags = O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    int fd = TEMP_FAILURE_RETRY(openat(folder, name, flags));
+    bool missing = fd < 0 && errno == ENOENT;
     bool faulty = fd >= 0 || errno == ELOOP; /* not so after EMFILE, EACCES, ESTALE, … */
-    const char *fault = fd < 0 ? strerror(errno) : read_entry(fd, kind, key, &entry);
+    const char *fault = fd < 0 ? strerror(errno)
+                               : read_entry(cache, fd, kind, key, &info, &entry);
+    if (!fault) wl_buf_add(out, entry.data + sizeof(wl_cache_header),
+                           entry.size - sizeof(wl_cache_header));
+    if (!fault && use && !strcmp(cache->mode, "rw")) touch(fd, &info);
+    if (fault && faulty && !strcmp(cache->mode, "rw"))
+        wl_cache_aside(cache, folder, name, fd < 0 ? NULL : &info);
+    wl_cache_path(cache, kind, key, &path);
+    if (fault && !missing) wl_cache_miss(path.data, fault);
     if (fd >= 0) close(fd);
-    if (!fault) wl_buf_add(out, entry.data + sizeof(header), entry.size - sizeof(header));
-    wl_buf_free(&entry);
-    if (!fault) return true;
-    miss(path, fault);
-    if (faulty && !strcmp(cache->mode, "rw")) move_aside(path);
-    return false;
+    close(folder);
+    wl_buf_free(&entry), wl_buf_free(&path);
+    return !fault;
 }
 
 bool wl_cache_get(wl_cache *cache, wl_cache_kind kind, const wl_hash *key, wl_buf *out) {
-    wl_buf path = {0};
-    trouble[0] = '\0';
-    if (!strcmp(cache->mode, "off")) return false;
-    wl_cache_path(cache, kind, key, &path);
-    bool found = get(cache, path.data, kind, key, out);
-    wl_buf_free(&path);
-    return found;
+    wl_cache_forget();
+    return strcmp(cache->mode, "off") && get(cache, kind, key, true, out);
 }
 
-/* Makes the folders of a path, as `mkdir -p`; the last part is a file's name. What fails here shows
-   when the file is made. For this user alone: whoever may write there may run code as this user. */
-static void make_folders(char *path) {
-    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        mkdir(path, 0700);
-        *slash = '/';
+bool wl_cache_peek(wl_cache *cache, wl_cache_kind kind, const wl_hash *key, wl_buf *out) {
+    wl_cache_forget();
+    return strcmp(cache->mode, "off") && get(cache, kind, key, false, out);
+}
+
+/* ---- what is in the way ---- */
+
+bool wl_cache_same(const struct stat *a, const struct stat *b) {
+    return a->st_ino == b->st_ino && a->st_dev == b->st_dev && a->st_size == b->st_size &&
+           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+/* The folder's files, for readdir; NULL. Its own descriptor stays open. */
+static DIR *list(int folder) {
+    int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    DIR *files = fd < 0 ? NULL : fdopendir(fd);
+    if (fd >= 0 && !files) close(fd);
+    return files;
+}
+
+/* All but the newest few: the time of renaming here counts. */
+static void keep_few(int bad) {
+    for (size_t n = KEPT_BAD + 1; n > KEPT_BAD;) {
+        DIR *files = list(bad);
+        char oldest[NAME_MAX + 1] = "";
+        struct stat info, least = {0};
+        n = 0;
+        for (struct dirent *e; files && (e = readdir(files));) {
+            if (*e->d_name == '.' || fstatat(bad, e->d_name, &info, AT_SYMLINK_NOFOLLOW)) continue;
+            if (n++ && (info.st_ctim.tv_sec > least.st_ctim.tv_sec ||
+                        (info.st_ctim.tv_sec == least.st_ctim.tv_sec &&
+                         info.st_ctim.tv_nsec > least.st_ctim.tv_nsec)))
+                continue;
+            least = info;
+            strcpy(oldest, e->d_name);
+        }
+        if (files) closedir(files);
+        if (n > KEPT_BAD && unlinkat(bad, oldest, S_ISDIR(least.st_mode) ? AT_REMOVEDIR : 0))
+            return;
     }
 }
 
-/* Removes what killed processes left beside an entry: no write takes an hour. */
-static void sweep(const char *path) {
-    char *folder = wl_format("%.*s", (int)(strrchr(path, '/') - path), path);
-    DIR *open = opendir(folder);
-    for (struct dirent *e; open && (e = readdir(open));) {
+/* A new name each time, so that nothing that is there is in the way. */
+static char *fresh_name(const char *name, const char *end) {
+    static atomic_uint serial;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now); /* two hosts may share a folder, and a process number */
+    return wl_format("%s.%ld.%u.%lx.%s", name, (long)getpid(), atomic_fetch_add(&serial, 1),
+                     now.tv_nsec, end);
+}
+
+void wl_cache_aside(const wl_cache *cache, int folder, const char *name, const struct stat *seen) {
+    struct stat now;
+    if (seen && (fstatat(folder, name, &now, AT_SYMLINK_NOFOLLOW) || !wl_cache_same(seen, &now)))
+        return; /* it was healed in the meantime */
+    char *aside = fresh_name(name, "bad");
+    int bad = wl_cache_folder(cache, WL_CACHE_TOP "/bad", O_RDONLY, true);
+    if (bad < 0 || renameat(folder, name, bad, aside)) unlinkat(folder, name, 0);
+    if (bad >= 0) keep_few(bad);
+    if (bad >= 0) close(bad);
+    free(aside);
+}
+
+/* By the distance in time: the clock may have been set back since. */
+size_t wl_cache_sweep(int folder) {
+    size_t swept = 0;
+    DIR *files = list(folder);
+    for (struct dirent *e; files && (e = readdir(files));) {
         struct stat info;
         size_t size = strlen(e->d_name);
         if (size > 4 && !strcmp(e->d_name + size - 4, ".tmp") &&
-            !fstatat(dirfd(open), e->d_name, &info, AT_SYMLINK_NOFOLLOW) &&
-            info.st_mtime < time(NULL) - 3600)
-            unlinkat(dirfd(open), e->d_name, 0);
+            !fstatat(folder, e->d_name, &info, AT_SYMLINK_NOFOLLOW) &&
+            llabs((long long)time(NULL) - info.st_mtime) > STALE)
+            swept += !unlinkat(folder, e->d_name, 0);
     }
-    if (open) closedir(open);
-    free(folder);
+    if (files) closedir(files);
+    return swept;
 }
 
-bool wl_cache_probe(wl_cache *cache) {
-    trouble[0] = '\0';
-    if (strcmp(cache->mode, "rw")) return false;
-    char *path = wl_format("%s/v1/", cache->dir);
-    make_folders(path);
-    bool good = !access(path, W_OK | X_OK) || miss(path, strerror(errno));
-    free(path);
-    return good;
-}
+/* ---- put ---- */
 
 /* Tells backup programs that all of this can be made again (bford.info/cachedir). */
 static void make_tag(const wl_cache *cache) {
@@ -253,65 +216,68 @@ static void make_tag(const wl_cache *cache) {
                                "# This directory holds compiled kernels of warploom.\n";
     char *path = wl_format("%s/CACHEDIR.TAG", cache->dir);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (fd >= 0 && !wl_write_all(fd, text, sizeof text - 1)) unlink(path);
+    if (fd >= 0) close(fd);
     free(path);
-    if (fd < 0) return;
-    wl_write_all(fd, text, sizeof text - 1);
-    close(fd);
 }
 
-/* A rename is on the disk when its folder is. */
-static void sync_folder(const char *path) {
-    char *folder = wl_format("%.*s", (int)(strrchr(path, '/') - path), path);
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    free(folder);
-    if (fd < 0) return;
-    fsync(fd);
-    close(fd);
-}
-
-/* 0644: in folders that were opened to others, what root filled serves everybody. */
-static bool write_entry(const char *path, const header *h, const void *bytes) {
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+/* 0644 whatever the umask: in folders that were opened to others, what root filled serves all. */
+static bool write_entry(int folder, const char *name, const wl_cache_header *h,
+                        const void *bytes) {
+    int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    int fd = TEMP_FAILURE_RETRY(openat(folder, name, flags, 0600));
     if (fd < 0) return false;
-    bool good = wl_write_all(fd, h, sizeof *h) && wl_write_all(fd, bytes, h->size) && !fsync(fd);
+    bool good = wl_write_all(fd, h, sizeof *h) && wl_write_all(fd, bytes, h->size) &&
+                !TEMP_FAILURE_RETRY(fsync(fd)) && !fchmod(fd, 0644);
     int reason = errno;
     if (close(fd) && good) return false; /* a network's file system may fail as late as this */
     errno = reason;
     return good;
 }
 
-static bool put(const char *path, const header *h, const void *bytes) {
-    static atomic_uint serial;
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now); /* two hosts may share a folder, and a process number */
-    char *temp = wl_format("%s.%ld.%u.%lx.tmp", path, (long)getpid(),
-                           atomic_fetch_add(&serial, 1), now.tv_nsec);
-    bool good = write_entry(temp, h, bytes) && !rename(temp, path);
+static bool put(const wl_cache *cache, const char *path, const wl_cache_header *h,
+                const void *bytes) {
+    char below[16], name[WL_CACHE_NAME];
+    wl_cache_name(h->kind, &h->key, below, name);
+    int folder = wl_cache_folder(cache, below, O_RDONLY, true);
+    if (folder < 0) return false;
+    char *temp = fresh_name(name, "tmp");
+    make_tag(cache);
+    wl_cache_sweep(folder);
+    bool good = write_entry(folder, temp, h, bytes) && !renameat(folder, temp, folder, name);
     if (!good) {
-        miss(path, strerror(errno));
-        unlink(temp);
+        wl_cache_miss(path, strerror(errno));
+        unlinkat(folder, temp, 0);
     }
+    if (good) fsync(folder); /* a rename is on the disk when its folder is */
+    close(folder);
     free(temp);
-    if (good) sync_folder(path);
     return good;
+}
+
+/* To look at all entries takes a while: so seldom that the limit is passed by a 64th of it, in the
+   mean. The key's digits are as good as dice. */
+static void prune_at_times(wl_cache *cache, const wl_hash *key, size_t size) {
+    wl_cache_pruned pruned;
+    uint32_t dice;
+    memcpy(&dice, key->bytes + 4, sizeof dice);
+    double share = (double)dice / UINT32_MAX * (double)cache->limit;
+    if (cache->limit && share <= 64 * (double)(size + 4096))
+        wl_cache_prune(cache, cache->limit, &pruned);
 }
 
 bool wl_cache_put(wl_cache *cache, wl_cache_kind kind, const wl_hash *key, const void *bytes,
                   size_t size) {
     wl_buf path = {0};
-    trouble[0] = '\0';
+    wl_cache_forget();
     if (strcmp(cache->mode, "rw")) return false;
     wl_cache_path(cache, kind, key, &path);
-    if (size > MAX_PAYLOAD) {
-        miss(path.data, "too large");
-        wl_buf_free(&path);
-        return false;
+    bool stored = size <= MAX_PAYLOAD || wl_cache_miss(path.data, "too large");
+    if (stored) {
+        wl_cache_header h = describe(kind, key, bytes, size);
+        stored = put(cache, path.data, &h, bytes);
     }
-    header h = describe(kind, key, bytes, size);
-    make_folders(path.data);
-    make_tag(cache);
-    sweep(path.data);
-    bool stored = put(path.data, &h, bytes);
+    if (stored) prune_at_times(cache, key, size);
     wl_buf_free(&path);
     return stored;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cache_flight.h"
 #include "tuned.h"
 
 #define SCHEMA "warploom choice 1" /* counts up when the text of a choice changes */
@@ -306,6 +307,25 @@ wl_status wl_kernel_choose(wl_tools *tools, const wl_request *request, wl_launch
 
 /* ---- making ---- */
 
+/* The image under its key: of all threads and processes one compiles it, the others wait for it and
+   find it in the cache. */
+static wl_status compile_once(wl_tools *tools, const wl_request *request, const wl_nvrtc *nvrtc,
+                              const wl_compile_input *in, const wl_hash *key, wl_compiled *out) {
+    wl_cache *cache = wl_tools_cache(tools);
+    wl_flight_plan plan = {.name = in->name};
+    if (!strcmp(wl_cache_mode(cache), "rw")) plan.place = wl_cache_dir(cache);
+    wl_tools_log(tools, &plan.log, &plan.user);
+    wl_flight *flight = wl_flight_begin(key, &plan, &out->image);
+    wl_status status = WL_OK;
+    if (!flight || (!request->fresh && find_image(tools, key, in->arch, &out->image))) goto done;
+    wl_compiled_free(out);
+    status = wl_compile(nvrtc, in, out);
+    if (!status) wl_cache_put(cache, WL_CACHE_KERNEL, key, out->image.data, out->image.size);
+done:
+    if (flight) wl_flight_land(flight, status ? NULL : &out->image);
+    return status;
+}
+
 /* Image i of made: from the cache under its source's key, else compiled and put there. */
 static wl_status make_image(wl_tools *tools, const wl_request *request, wl_made *made, int i,
                             const char **identity) {
@@ -326,12 +346,8 @@ static wl_status make_image(wl_tools *tools, const wl_request *request, wl_made 
     in.linemap = request->text ? NULL : map.data;
     made->key[i] = wl_compile_key(&in, nvrtc);
     *identity = nvrtc->identity;
-    if (!request->fresh && find_image(tools, &made->key[i], in.arch, &out->image)) goto done;
-    wl_compiled_free(out);
-    status = wl_compile(nvrtc, &in, out);
-    if (!status)
-        wl_cache_put(wl_tools_cache(tools), WL_CACHE_KERNEL, &made->key[i], out->image.data,
-                     out->image.size);
+    if (request->fresh || !find_image(tools, &made->key[i], in.arch, &out->image))
+        status = compile_once(tools, request, nvrtc, &in, &made->key[i], out);
 done:
     wl_buf_free(&source);
     wl_buf_free(&map);

@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -26,6 +27,8 @@ struct wl_tools {
     bool jit, specs_read;
     char *specs, *nvrtc; /* options */
     char **more;         /* of wl_tools_spec */
+    void (*log)(void *user, const char *message);
+    void *log_user;
     spec_file *spec;
     size_t n_specs, n_more;
     void *library; /* libwarploom-gen.so */
@@ -57,10 +60,13 @@ wl_status wl_tools_open(wl_tools **out, const wl_options *options) {
     if (strcmp(jit, "on") && strcmp(jit, "off"))
         return fail(WL_EINVAL, "jit: expected on or off, got '%s'", jit);
     wl_tools *tools = wl_alloc(sizeof *tools);
-    wl_status status = wl_cache_open(&tools->cache, options->cache_dir, options->cache);
+    wl_status status = wl_cache_open(&tools->cache, options->cache_dir, options->cache,
+                                    options->cache_size);
     tools->jit = !strcmp(jit, "on");
     tools->specs = wl_copy(option(options->specs, "WARPLOOM_SPECS", ""));
     if (options->nvrtc) tools->nvrtc = wl_copy(options->nvrtc);
+    tools->log = options->log;
+    tools->log_user = options->log_user;
     if (status) wl_tools_close(tools);
     else *out = tools;
     return status;
@@ -269,11 +275,14 @@ static wl_status read_headers(wl_tools *tools) {
 
 void wl_tools_environment(const wl_tools *tools, wl_buf *out) {
     wl_buf specs = {0};
+    char size[24];
+    snprintf(size, sizeof size, "%llu", (unsigned long long)wl_cache_limit(tools->cache));
     wl_buf_text(&specs, tools->specs);
     for (size_t i = 0; i < tools->n_more; i++)
         wl_buf_printf(&specs, "%s%s", specs.size ? ":" : "", tools->more[i]);
     const char *const rows[][2] = {{"CACHE_DIR", wl_cache_dir(tools->cache)},
                                    {"CACHE", wl_cache_mode(tools->cache)},
+                                   {"CACHE_SIZE", size},
                                    {"JIT", tools->jit ? "on" : "off"},
                                    {"SPECS", specs.data},
                                    {"NVRTC", tools->nvrtc}};
@@ -282,6 +291,12 @@ void wl_tools_environment(const wl_tools *tools, wl_buf *out) {
         if (rows[i][1]) wl_buf_add(out, "", 1);
     }
     wl_buf_free(&specs);
+}
+
+void wl_tools_log(const wl_tools *tools, void (**log)(void *user, const char *message),
+                  void **user) {
+    *log = tools->log;
+    *user = tools->log_user;
 }
 
 bool wl_tools_jit(const wl_tools *tools) {

@@ -24,6 +24,9 @@ wl_status wl_tools_ask(wl_tools *tools, const char *verb, const char *arg, wl_bu
    ended by a NUL. */
 void wl_tools_environment(const wl_tools *tools, wl_buf *out);
 
+/* The log of wl_options, NULL when there is none. */
+void wl_tools_log(const wl_tools *tools, void (**log)(void *user, const char *message),
+                  void **user);
 /* Is JIT on? */
 bool wl_tools_jit(const wl_tools *tools);
 /* Hashes the names and bytes of the user's specs in force, which are read at the first call. */

@@ -63,6 +63,8 @@ typedef struct {
     size_t size;           /* sizeof(wl_options) */
     const char *cache_dir; /* [WARPLOOM_CACHE_DIR, XDG_CACHE_HOME/warploom, ~/.cache/warploom] */
     const char *cache;     /* "rw", "ro" or "off" [WARPLOOM_CACHE, else "rw"] */
+    const char *cache_size; /* at which entries are evicted: "512M"; "0": none
+                               [WARPLOOM_CACHE_SIZE, else "1G"] */
     const char *jit;       /* "on" or "off" [WARPLOOM_JIT, else "on"] */
     const char *nvrtc;     /* path of libnvrtc [searched; see warploom-doctor] */
     const char *specs;     /* user spec files and folders, ':' between [WARPLOOM_SPECS] */

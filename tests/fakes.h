@@ -48,7 +48,8 @@ static void fakes(void) {
         "FAKE_GEN_RECORD", "FAKE_GEN_FAIL",     "FAKE_GEN_SOURCE",   "FAKE_NVRTC_FAIL",
         "FAKE_NVRTC_LOG",  "FAKE_NVRTC_IMAGE",  "WARPLOOM_JIT",      "WARPLOOM_CACHE",
         "WARPLOOM_SPECS",  "FAKE_GEN_LIST",     "WARPLOOM_WORKER",   "WARPLOOM_TUNE_TIMEOUT",
-        "FAKE_NVRTC_RESULT", "FAKE_NVRTC_VERSION", "WARPLOOM_DEVICE"};
+        "FAKE_NVRTC_RESULT", "FAKE_NVRTC_VERSION", "WARPLOOM_DEVICE",   "WARPLOOM_CACHE_SIZE",
+        "WARPLOOM_CACHE_SHARED", "WARPLOOM_CACHE_WAIT"};
     static bool made;
     if (!made) {
         made = mkdtemp(fake_root) != NULL;

@@ -33,7 +33,7 @@ static void fresh(const char *mode) {
     snprintf(command, sizeof command, "rm -rf %s/*", root);
     CHECK_INT(system(command), 0);
     snprintf(dir, sizeof dir, "%s/c", root);
-    CHECK_INT(wl_cache_open(&cache, dir, mode), WL_OK);
+    CHECK_INT(wl_cache_open(&cache, dir, mode, NULL), WL_OK);
     for (int i = 0; i < WL_HASH_BYTES; i++) key.bytes[i] = (uint8_t)(0xa0 + i);
     wl_buf buf = {0};
     wl_cache_path(cache, WL_CACHE_KERNEL, &key, &buf);
@@ -106,7 +106,7 @@ TEST(put_and_get) {
 TEST(path_of_an_entry) {
     fresh("rw");
     char want[256];
-    snprintf(want, sizeof want, "%s/c/v1/a0/a0a1a2a3a4a5a6a7a8a9aaabacadaeaf"
+    snprintf(want, sizeof want, "%s/c/v1/a/0/a0a1a2a3a4a5a6a7a8a9aaabacadaeaf"
              "b0b1b2b3b4b5b6b7b8b9babbbcbdbebf.kernel", root);
     CHECK_STR(path, want);
 }
@@ -169,17 +169,32 @@ TEST(every_flipped_byte) {
     wl_buf_free(&entry);
 }
 
-TEST(a_corrupt_entry_is_kept_aside) {
-    char aside[300];
-    wl_buf buf = {0};
+/* What the shell prints for a command about the folder, without the last line's end. */
+static const char *shell(const char *format) {
+    static char text[256];
+    char *command = wl_format(format, root);
+    FILE *pipe = popen(command, "r");
+    size_t n = pipe ? fread(text, 1, sizeof text - 1, pipe) : 0;
+    text[n] = '\0';
+    if (n && text[n - 1] == '\n') text[n - 1] = '\0';
+    CHECK(pipe && pclose(pipe) >= 0);
+    free(command);
+    return text;
+}
+
+TEST(a_few_faulty_entries_are_kept) {
+    char bytes[8] = "rubbish";
     fresh("rw");
     CHECK(put("payload"));
-    write_raw("rubbish", 7);
-    CHECK_STR(got(), "(miss)");
-    snprintf(aside, sizeof aside, "%s.bad", path);
-    CHECK_INT(wl_file_read(aside, 100, &buf), WL_OK);
-    CHECK_STR(buf.data, "rubbish");
-    wl_buf_free(&buf);
+    for (int i = 0; i < 7; i++) {
+        bytes[0] = (char)('0' + i);
+        write_raw(bytes, 7);
+        CHECK_STR(got(), "(miss)");
+    }
+    CHECK_STR(shell("cd %s/c/v1/bad && ls | grep -c 'kernel.*[.]bad$'"), "4");
+    CHECK_STR(shell("cd %s/c/v1/bad && cat * | tr -d a-z | fold -w1 | sort | tr -d '\\n'"), "3456");
+    CHECK(put("payload"));
+    CHECK_STR(got(), "payload");
 }
 
 static void make_link(void) {
@@ -206,12 +221,11 @@ static void let_others_write(void) {
 static void make_huge(void) {
     CHECK(!truncate(path, (off_t)65 << 20));
 }
-static void take_away_folder(void) { /* what was aside is a folder that cannot be replaced */
-    char aside[300], inner[320];
-    snprintf(aside, sizeof aside, "%s.bad", path);
-    snprintf(inner, sizeof inner, "%s/inner", aside);
-    CHECK(!mkdir(aside, 0700) && !mkdir(inner, 0700));
-    write_raw("rubbish", 7);
+static void fill_folder(void) { /* a folder that cannot simply be removed */
+    char inner[300];
+    make_folder();
+    snprintf(inner, sizeof inner, "%s/inner", path);
+    CHECK(!mkdir(inner, 0700));
 }
 
 TEST(what_is_no_trusted_file) {
@@ -226,7 +240,7 @@ TEST(what_is_no_trusted_file) {
         {let_group_write, "writable by others"},
         {let_others_write, "writable by others"},
         {make_huge, "too large"},
-        {take_away_folder, "too short"},
+        {fill_folder, "not a regular file"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fresh("rw");
@@ -257,7 +271,7 @@ static void as_nobody(void) {
     CHECK(!put("mine"));
     check_reason("Permission denied");
     wl_cache *other;
-    CHECK_INT(wl_cache_open(&other, wl_cache_dir(cache), "rw"), WL_OK);
+    CHECK_INT(wl_cache_open(&other, wl_cache_dir(cache), "rw", NULL), WL_OK);
     CHECK_STR(wl_cache_mode(other), "ro");
     char want[128];
     snprintf(want, sizeof want, "%s: Permission denied", wl_cache_dir(cache));
@@ -291,7 +305,7 @@ TEST(read_only) {
     fresh("rw");
     CHECK(put("payload"));
     wl_cache *ro;
-    CHECK_INT(wl_cache_open(&ro, wl_cache_dir(cache), "ro"), WL_OK);
+    CHECK_INT(wl_cache_open(&ro, wl_cache_dir(cache), "ro", NULL), WL_OK);
     wl_buf buf = {0};
     CHECK(wl_cache_get(ro, WL_CACHE_KERNEL, &key, &buf));
     CHECK(!wl_cache_put(ro, WL_CACHE_KERNEL, &key, "x", 1));
@@ -330,29 +344,101 @@ TEST(a_full_disk_leaves_nothing) {
     CHECK_INT(system(command), 0);
 }
 
+static void check_folder_reason(const char *folder, const char *why) {
+    char want[300];
+    snprintf(want, sizeof want, "%s/%s: %s", root, folder, why);
+    CHECK_STR(wl_cache_reason(cache), want);
+}
+
 TEST(a_place_in_the_way) {
-    char file[64], inside[80], want[128];
+    char file[64], inside[80];
     fresh("rw");
     snprintf(file, sizeof file, "%s/c", root);
     CHECK_INT(wl_file_write(file, "x", 1), WL_OK);
     CHECK(!put("payload"));
-    check_reason("Not a directory");
+    check_folder_reason("c", "Not a directory");
     CHECK_STR(got(), "(miss)");
-    check_reason("Not a directory");
+    check_folder_reason("c", "Not a directory");
     wl_cache *other;
-    CHECK_INT(wl_cache_open(&other, file, NULL), WL_OK);
+    CHECK_INT(wl_cache_open(&other, file, NULL, NULL), WL_OK);
     CHECK_STR(wl_cache_mode(other), "off");
-    snprintf(want, sizeof want, "%s: not a directory", file);
-    CHECK_STR(wl_cache_reason(other), want);
-    wl_cache_close(other);
+    wl_cache_close(cache);
+    cache = other;
+    check_folder_reason("c", "not a directory");
     snprintf(inside, sizeof inside, "%s/v1", file);
     CHECK(!unlink(file) && !mkdir(file, 0700));
     CHECK_INT(wl_file_write(inside, "x", 1), WL_OK);
+    CHECK_INT(wl_cache_open(&other, file, NULL, NULL), WL_OK);
+    wl_cache_close(cache);
+    cache = other;
     CHECK(!put("payload"));
-    check_reason("Not a directory");
+    check_folder_reason("c/v1", "Not a directory");
     CHECK(!wl_cache_probe(cache));
-    snprintf(want, sizeof want, "%s/: Not a directory", inside);
-    CHECK_STR(wl_cache_reason(cache), want);
+    check_folder_reason("c/v1", "Not a directory");
+}
+
+/* Whoever may write in a folder of the cache may run code: it is not used. */
+TEST(folders_are_distrusted) {
+    static const struct {
+        const char *folder, *spoil, *why;
+    } cases[] = {
+        {"c", "chmod 0777 %s/c", "writable by others"},
+        {"c/v1", "chmod 0720 %s/c/v1", "writable by others"},
+        {"c/v1/a", "chmod 1777 %s/c/v1/a", "writable by others"},
+        {"c/v1/a/0", "chmod 0702 %s/c/v1/a/0", "writable by others"},
+        {"c/v1", "cd %s && mv c/v1 v1 && ln -s ../v1 c/v1", "Not a directory"},
+        {"c/v1/a/0", "cd %s && mv c/v1/a/0 0 && ln -s ../../../0 c/v1/a/0", "Not a directory"},
+        {"c", "chown 65534 %s/c", "a folder of another user"},
+        {"c/v1/a", "chown 65534 %s/c/v1/a", "a folder of another user"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (geteuid() && strstr(cases[i].spoil, "chown")) continue; /* root alone can give away */
+        fresh("rw");
+        CHECK(put("payload"));
+        CHECK_STR(shell(cases[i].spoil), "");
+        CHECK_STR(got(), "(miss)");
+        check_folder_reason(cases[i].folder, cases[i].why);
+        CHECK(!put("mine"));
+        check_folder_reason(cases[i].folder, cases[i].why);
+    }
+    wl_cache *other;
+    fresh("rw");
+    CHECK(put("payload"));
+    CHECK_STR(shell("chmod 0777 %s/c"), "");
+    CHECK_INT(wl_cache_open(&other, wl_cache_dir(cache), NULL, NULL), WL_OK);
+    CHECK_STR(wl_cache_mode(other), "off");
+    wl_cache_close(cache);
+    cache = other;
+    check_folder_reason("c", "writable by others");
+}
+
+/* DIR itself may be a link: homes on small disks have one. */
+TEST(a_linked_folder) {
+    fresh("rw");
+    CHECK_STR(shell("mkdir -m 0700 %1$s/elsewhere && ln -s elsewhere %1$s/c"), "");
+    CHECK(put("payload"));
+    CHECK_STR(got(), "payload");
+    CHECK_STR(shell("ls %s/elsewhere"), "CACHEDIR.TAG\nv1");
+}
+
+/* The modes are what SECURITY.md says, whatever the umask is. */
+TEST(modes_of_files_and_folders) {
+    static const char *const want[] = {"700 c\n700 c/v1\n700 c/v1/a\n700 c/v1/a/0\n644",
+                                       "2770 c\n2770 c/v1\n2770 c/v1/a\n2770 c/v1/a/0\n644"};
+    for (int shared = 0; shared < 2; shared++) {
+        setenv("WARPLOOM_CACHE_SHARED", shared ? "1" : "0", 1);
+        mode_t old = umask(shared ? 0077 : 0);
+        fresh("rw");
+        CHECK(put("payload"));
+        CHECK_STR(shell("cd %s && stat -c '%%a %%n' c c/v1 c/v1/a c/v1/a/0 && "
+                        "stat -c %%a c/v1/a/0/*"), want[shared]);
+        umask(old);
+        CHECK_STR(shell("chmod g+w %s/c/v1/a/0/*.kernel"), "");
+        CHECK_STR(got(), shared ? "payload" : "(miss)"); /* then a group is trusted */
+        CHECK_STR(shell("chmod o+w %s/c"), "");
+        CHECK_STR(got(), "(miss)");
+    }
+    unsetenv("WARPLOOM_CACHE_SHARED");
 }
 
 /* A place that isn't there is judged by the nearest folder that is. */
@@ -362,7 +448,7 @@ static void nobody(void) {
     snprintf(parent, sizeof parent, "%s/a/b", wl_cache_dir(cache));
     CHECK(!chmod(root, 0755) && !chmod(wl_cache_dir(cache), 0755));
     CHECK(!geteuid() ? !setresuid(65534, 65534, 65534) : !chmod(wl_cache_dir(cache), 0500));
-    CHECK_INT(wl_cache_open(&other, parent, "rw"), WL_OK);
+    CHECK_INT(wl_cache_open(&other, parent, "rw", NULL), WL_OK);
     CHECK_STR(wl_cache_mode(other), "ro");
     snprintf(want, sizeof want, "%s: Permission denied", wl_cache_dir(cache));
     CHECK_STR(wl_cache_reason(other), want);
@@ -381,12 +467,12 @@ TEST(places_that_are_not_there) {
     snprintf(inside, sizeof inside, "%s/file/c", root);
     snprintf(want, sizeof want, "%s/file", root);
     CHECK_INT(wl_file_write(want, "x", 1), WL_OK);
-    CHECK_INT(wl_cache_open(&other, inside, "rw"), WL_OK);
+    CHECK_INT(wl_cache_open(&other, inside, "rw", NULL), WL_OK);
     CHECK_STR(wl_cache_mode(other), "off");
     strcat(want, ": not a directory");
     CHECK_STR(wl_cache_reason(other), want);
     wl_cache_close(other);
-    CHECK_INT(wl_cache_open(&other, "/proc/nope", "rw"), WL_OK);
+    CHECK_INT(wl_cache_open(&other, "/proc/nope", "rw", NULL), WL_OK);
     CHECK(!wl_cache_probe(other));
     CHECK(strncmp(wl_cache_reason(other), "/proc", 5) == 0);
     wl_cache_close(other);
@@ -446,7 +532,7 @@ static void check_dir(const char *own, const char *xdg, const char *home, const 
     wl_cache *c;
     for (int i = 0; i < 3; i++)
         values[i] ? setenv(names[i], values[i], 1) : unsetenv(names[i]);
-    CHECK_INT(wl_cache_open(&c, option, NULL), WL_OK);
+    CHECK_INT(wl_cache_open(&c, option, NULL, NULL), WL_OK);
     CHECK_STR(wl_cache_dir(c), want);
     wl_cache_close(c);
 }
@@ -466,7 +552,7 @@ static void every_dir(void) {
     CHECK(!setresuid(54321, 54321, 54321)); /* a user that no list knows, as in containers */
     check_dir(NULL, NULL, NULL, NULL, "");
     wl_cache *c;
-    CHECK_INT(wl_cache_open(&c, NULL, NULL), WL_OK);
+    CHECK_INT(wl_cache_open(&c, NULL, NULL, NULL), WL_OK);
     CHECK_STR(wl_cache_mode(c), "off");
     CHECK_STR(wl_cache_reason(c), "no home directory: name a folder in WARPLOOM_CACHE_DIR");
     wl_buf buf = {0};
@@ -481,18 +567,18 @@ TEST(places) {
 
 TEST(modes) {
     wl_cache *c;
-    CHECK_FAIL(wl_cache_open(&c, "/x", "rx"), WL_EINVAL,
+    CHECK_FAIL(wl_cache_open(&c, "/x", "rx", NULL), WL_EINVAL,
                "cache mode rx: expected rw, ro or off");
     CHECK(!c);
     setenv("WARPLOOM_CACHE", "ro", 1);
-    CHECK_INT(wl_cache_open(&c, "/x", NULL), WL_OK);
+    CHECK_INT(wl_cache_open(&c, "/x", NULL, NULL), WL_OK);
     CHECK_STR(wl_cache_mode(c), "ro");
     wl_cache_close(c);
-    CHECK_INT(wl_cache_open(&c, "/x", "off"), WL_OK);
+    CHECK_INT(wl_cache_open(&c, "/x", "off", NULL), WL_OK);
     CHECK_STR(wl_cache_mode(c), "off");
     wl_cache_close(c);
     setenv("WARPLOOM_CACHE", "maybe", 1);
-    CHECK_FAIL(wl_cache_open(&c, "/x", ""), WL_EINVAL,
+    CHECK_FAIL(wl_cache_open(&c, "/x", "", NULL), WL_EINVAL,
                "cache mode maybe: expected rw, ro or off");
     unsetenv("WARPLOOM_CACHE");
     wl_cache_close(NULL);

@@ -20,7 +20,7 @@ static wl_hash key;
 static void fresh(const char *mode) {
     fakes();
     wl_cache_close(cache);
-    CHECK_INT(wl_cache_open(&cache, NULL, mode), WL_OK);
+    CHECK_INT(wl_cache_open(&cache, NULL, mode, NULL), WL_OK);
 }
 
 static wl_tuned record(int driver, const char *nvrtc) {
@@ -523,7 +523,8 @@ TEST(the_environment_of_a_worker) {
     CHECK_INT(wl_tools_open(&tools, &options), WL_OK);
     wl_tools_spec(tools, "c.yaml");
     wl_tools_environment(tools, &text);
-    char *want = wl_format("WARPLOOM_CACHE_DIR=%s|WARPLOOM_CACHE=rw|WARPLOOM_JIT=off|"
+    char *want = wl_format("WARPLOOM_CACHE_DIR=%s|WARPLOOM_CACHE=rw|"
+                           "WARPLOOM_CACHE_SIZE=1073741824|WARPLOOM_JIT=off|"
                            "WARPLOOM_SPECS=/a:/b:c.yaml|WARPLOOM_NVRTC=/n.so|", fake_root);
     for (size_t i = 0; i < text.size; i++)
         if (!text.data[i]) text.data[i] = '|';
