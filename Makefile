@@ -40,13 +40,14 @@ CLI_BARE_O := $(filter-out $(BUILD)/obj/runtime/cli%,$(CLI_O))
 SIM_O := $(call obj,$(SIM_C) gen/base.c)
 SIM_TESTS := $(patsubst tests/%.c,$(BUILD)/%,$(SIM_TEST_C))
 TESTS := $(patsubst tests/%.c,$(BUILD)/%,$(TEST_C))
+TORTURE := $(addprefix $(BUILD)/torture_,use other shim.so)
 FAKES := $(patsubst tests/%.c,$(BUILD)/lib%.so,$(FAKE_C))
 DEPLIBS := $(addprefix $(BUILD)/,liblua5.4.so.0 libyaml-0.so.2 libsodium.so.23)
 PROGRAMS := $(BUILD)/warploom $(BUILD)/libwarploom.so $(BUILD)/libwarploom-gen.so
 SIMULATOR := $(BUILD)/sim/libcuda.so.1
 
 all: $(PROGRAMS) $(SIMULATOR) $(DEPLIBS)
-tests: all sim-tests $(TESTS) $(FAKES) $(BUILD)/launch_cost
+tests: all sim-tests $(TESTS) $(FAKES) $(BUILD)/launch_cost $(TORTURE)
 sim: $(SIMULATOR)
 sim-tests: sim $(SIM_TESTS) $(addprefix $(BUILD)/sim_,cases mutate speed)
 
@@ -100,6 +101,19 @@ $(BUILD)/fuzz/%: tests/fuzz/%.c $(FUZZ_C) $(wildcard runtime/sim/*.h runtime/sim
 $(BUILD)/launch_cost: $(BUILD)/obj/tests/bench/launch.o $(LIB_O)
 	@echo "  LD    $@"
 	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -lsodium -ldl -lm
+
+# What the torture of the cache runs: a program, the same of another version (its generator differs),
+# and what lets its system calls fail.
+$(BUILD)/torture_use: $(BUILD)/obj/tests/torture/use.o $(LIB_O)
+	@echo "  LD    $@"
+	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -lsodium -ldl -lm
+$(BUILD)/torture_other: $(BUILD)/obj/tests/torture/use.o $(BUILD)/obj/tests/torture/other.o \
+	$(filter-out %/digest.o,$(LIB_O))
+	@echo "  LD    $@"
+	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -lsodium -ldl -lm
+$(BUILD)/torture_shim.so: $(BUILD)/obj/tests/torture/shim.o
+	@echo "  LD    $@"
+	@$(CC) $(CFLAGS) -shared -o $@ $^ $(LDFLAGS) -ldl
 
 $(BUILD)/libfake_%.so: $(BUILD)/obj/tests/fake_%.o
 	@echo "  LD    $@"
@@ -155,6 +169,8 @@ sim-speed: sim $(BUILD)/sim_speed
 	@WARPLOOM_CACHE=off $(BUILD)/sim_speed fwd_d128_bf16_causal_m192n64_s7_w3_opt_dyn_p32c160
 fuzz: $(FUZZ)
 	@sh tests/fuzz/run.sh $(or $(T),60) $(BUILD)
+torture: tests
+	@BUILD=$(BUILD) $(PYTHON) tests/torture/torture.py
 tuned: all
 	@$(PYTHON) tests/bench/tuned.py
 tables:
@@ -177,6 +193,6 @@ clean:
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 FORCE:
 .PHONY: all tests sim sim-tests sim-speed setup demo check check-all check-gpu bench fuzz mutants \
-	tables tuned size install clean FORCE
+	tables torture tuned size install clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

@@ -5,11 +5,14 @@
      FAKE_NVRTC_FAIL     name of the call that fails, with the result FAKE_NVRTC_RESULT (6)
      FAKE_NVRTC_LOG      the log; else statistics of a kernel named as the program without ".cu"
      FAKE_NVRTC_PTX      the PTX; else none
+     FAKE_NVRTC_COUNT    a file that each compile appends a line to
+     FAKE_NVRTC_MS       how long a compile takes, in milliseconds
      FAKE_NVRTC_IMAGE    the cubin; else an ELF header for sm_90a and the source behind it */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -86,6 +89,14 @@ EXPORT int nvrtcCreateProgram(void **out, const char *source, const char *name, 
     return 0;
 }
 
+static void count(void) {
+    const char *path = getenv("FAKE_NVRTC_COUNT");
+    FILE *file = path ? fopen(path, "ae") : NULL;
+    if (file) fputs("compiled\n", file);
+    if (file) fclose(file);
+    usleep((unsigned)atoi(env("FAKE_NVRTC_MS", "0")) * 1000);
+}
+
 /* Like the real ones: from 12.9 on a cache answers with an empty log unless it is forbidden, and
    before that the option that forbids it is an error. */
 EXPORT int nvrtcCompileProgram(void *p, int n, const char *const *options) {
@@ -95,6 +106,7 @@ EXPORT int nvrtcCompileProgram(void *p, int n, const char *const *options) {
     int has_cache = major > 12 || (major == 12 && minor >= 9);
     if (no_cache && !has_cache) return 5; /* NVRTC_ERROR_INVALID_OPTION */
     if (has_cache && !no_cache) ((program *)p)->log[0] = 0;
+    count();
     return result_of("nvrtcCompileProgram");
 }
 
