@@ -1,15 +1,17 @@
-/* base.c - status and message, buffers, files, hash, median, nearest word.
+/* base.c - status and message, buffers, files, hash, median, clock, nearest word.
    SPDX-License-Identifier: BSD-3-Clause */
 #define _GNU_SOURCE
 #include "base.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Holds all errors of a spec file; longer messages are cut. */
@@ -286,4 +288,15 @@ static int by_number(const void *a, const void *b) {
 double wl_median(double *number, int n) {
     qsort(number, (size_t)n, sizeof *number, by_number);
     return n % 2 ? number[n / 2] : (number[n / 2 - 1] + number[n / 2]) / 2;
+}
+
+double wl_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+int wl_cores(void) {
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
 }

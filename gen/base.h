@@ -1,4 +1,4 @@
-/* base.h - status and message, buffers, files, hash, median: what every module stands on.
+/* base.h - status and message, buffers, files, hash, median, clock: what every module stands on.
    SPDX-License-Identifier: BSD-3-Clause */
 #ifndef WL_BASE_H
 #define WL_BASE_H
@@ -64,6 +64,10 @@ bool wl_hash_parse(const char *hex, wl_hash *out);
 
 /* Reorders the numbers. */
 double wl_median(double *number, int n);
+/* Seconds of a clock that nobody sets. */
+double wl_now(void);
+/* Cores that this process may use, at least one. */
+int wl_cores(void);
 
 /* The word of `words` (n of them) nearest to `word` by edit distance, NULL if none is near. */
 const char *wl_nearest(const char *word, const char *const *words, size_t n);

@@ -64,7 +64,8 @@ static wl_status set_shapes(cli_job *j) {
     if (need > have)
         return fail(WL_EINVAL, "run: the tensors take %.3g GB, this machine has %.3g GB",
                     need / 1e9, have / 1e9);
-    for (int t = 0; t < j->tensors; t++) j->bytes[t] = count(j, t) * (t == LSE ? 4 : 2);
+    for (int t = 0; t < TENSORS; t++)
+        j->bytes[t] = t < j->tensors ? count(j, t) * (t == LSE ? 4 : 2) : 0;
     return WL_OK;
 }
 
@@ -73,9 +74,13 @@ wl_status cli_job_source(cli_job *j, const char *file) {
     return file ? wl_file_read(file, SOURCE_MAX, &j->source) : WL_OK;
 }
 
-wl_status cli_job_shape(cli_job *j) {
+wl_status cli_job_plan(cli_job *j) {
     wl_status status = read_names(j);
-    if (!status) status = set_shapes(j);
+    return status ? status : set_shapes(j);
+}
+
+wl_status cli_job_shape(cli_job *j) {
+    wl_status status = cli_job_plan(j);
     for (int t = 0; t < j->tensors && !status; t++) j->host[t] = wl_alloc(j->bytes[t]);
     return status;
 }
@@ -167,24 +172,28 @@ wl_status cli_job_prepare(cli_job *j) {
     return j->file ? wl_context_use_source(j->ctx, &j->forward, j->file, j->source.data) : WL_OK;
 }
 
-wl_status cli_job_check(const cli_job *j, double work, wl_difference *out) {
+wl_reference cli_job_reference(const cli_job *j) {
     double scale = j->problem.word[WL_P_scale].real;
-    const wl_reference reference = {.dtype = j->dtype,
-                                    .causal = j->causal,
-                                    .bhsd = j->bhsd,
-                                    .batch = j->shape[Q][0],
-                                    .heads = j->shape[Q][2],
-                                    .kv_heads = j->shape[K][2],
-                                    .seq_q = j->shape[Q][1],
-                                    .seq_k = j->shape[K][1],
-                                    .dim = j->shape[Q][3],
-                                    .dim_v = j->shape[V][3],
-                                    .scale = scale > 0 ? scale : 1 / sqrt((double)j->shape[Q][3]),
-                                    .q = j->host[Q],
-                                    .k = j->host[K],
-                                    .v = j->host[V],
-                                    .o = j->host[O],
-                                    .lse = j->host[LSE]};
+    return (wl_reference){.dtype = j->dtype,
+                          .causal = j->causal,
+                          .bhsd = j->bhsd,
+                          .batch = j->shape[Q][0],
+                          .heads = j->shape[Q][2],
+                          .kv_heads = j->shape[K][2],
+                          .seq_q = j->shape[Q][1],
+                          .seq_k = j->shape[K][1],
+                          .dim = j->shape[Q][3],
+                          .dim_v = j->shape[V][3],
+                          .scale = scale > 0 ? scale : 1 / sqrt((double)j->shape[Q][3]),
+                          .q = j->host[Q],
+                          .k = j->host[K],
+                          .v = j->host[V],
+                          .o = j->host[O],
+                          .lse = j->host[LSE]};
+}
+
+wl_status cli_job_check(const cli_job *j, double work, wl_difference *out) {
+    const wl_reference reference = cli_job_reference(j);
     return wl_reference_check(&reference, work, out);
 }
 

@@ -23,7 +23,7 @@ typedef struct {
     bool bhsd, causal;
     int tensors; /* how many there are: LSE is the last, where the problem asks for it */
     int64_t shape[TENSORS][4]; /* [batch][seq][heads][dim] */
-    size_t bytes[TENSORS];
+    size_t bytes[TENSORS]; /* 0: not there */
     void *host[TENSORS];
     CUdeviceptr device[TENSORS];
     wl_context *ctx;
@@ -33,8 +33,10 @@ typedef struct {
 
 /* Reads the source file, if one is given. */
 wl_status cli_job_source(cli_job *job, const char *file);
-/* From job->problem: names, shapes, host memory. EINVAL: a word that is not known here, or more
-   than this machine's memory. */
+/* From job->problem: names, shapes, sizes. EINVAL: a word that is not known here, or more than this
+   machine's memory. */
+wl_status cli_job_plan(cli_job *job);
+/* The same, and host memory. */
 wl_status cli_job_shape(cli_job *job);
 /* The shape of a tensor as it lies in memory and in a file. */
 void cli_job_file_shape(const cli_job *job, int tensor, int64_t out[4]);
@@ -48,6 +50,8 @@ wl_status cli_job_upload(cli_job *job);
 wl_status cli_job_prepare(cli_job *job);
 wl_status cli_job_synchronize(const cli_job *job);
 wl_status cli_job_download(const cli_job *job);
+/* The job as the reference sees it. */
+wl_reference cli_job_reference(const cli_job *job);
 /* Compares with float64 attention on the CPU, of at most `work` multiply-adds. */
 wl_status cli_job_check(const cli_job *job, double work, wl_difference *out);
 /* Adds what the last launch found, in the simulator. */

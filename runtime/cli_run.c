@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "cli_job.h"
 #include "npy.h"
@@ -70,19 +69,13 @@ static wl_status prepare(const cli_args *args, cli_job *j) {
     return args->value[OPTION_RANDOM] ? make_random(args, j) : read_files(args, j);
 }
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Seconds of a launch: n launches and one synchronise, by the wall. */
 static wl_status time_group(cli_job *j, int n, double *out) {
-    double start = now();
+    double start = wl_now();
     wl_status status = WL_OK;
     for (int i = 0; i < n && !status; i++) status = wl_forward(j->ctx, &j->forward);
     if (!status) status = cli_job_synchronize(j);
-    *out = (now() - start) / n;
+    *out = (wl_now() - start) / n;
     return status;
 }
 
@@ -101,9 +94,9 @@ static wl_status time_groups(cli_job *j, double *out) {
 /* In the simulator: one launch, and what it found. */
 static wl_status simulate(cli_job *j, cli_findings *findings, double *seconds) {
     wl_status status = wl_prepare(j->ctx, &j->forward);
-    double start = now();
+    double start = wl_now();
     if (!status) status = wl_forward(j->ctx, &j->forward);
-    *seconds = now() - start;
+    *seconds = wl_now() - start;
     cli_job_findings(j, findings);
     return status ? status : cli_job_download(j);
 }

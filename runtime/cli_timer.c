@@ -10,9 +10,9 @@
 
 #define BATCH 1e-3      /* seconds that a batch of launches takes at least */
 #define BRIEF 0.25e-3
-#define MOST 200        /* launches of a batch: fewer than the driver queues */
+#define MOST 200        /* launches of a batch: fewer in all than the driver queues */
 #define BATCHES 3       /* of a timing; their median counts */
-#define COLD 5          /* launches with a cold L2 cache; their median counts */
+#define COLD 5          /* launches with a cold L2 cache, fewer of long ones; their median counts */
 #define LAUNCH 5e-6     /* CPU seconds of a launch, at most */
 #define FLUSH_RATE 4e12 /* bytes a second of a memset, at most */
 
@@ -28,7 +28,7 @@ struct cli_timer {
 #define X(name, parameters) CUresult(*name) parameters;
     EVENTS(X)
 #undef X
-    void *from[COLD], *to[COLD];
+    void *event[2 * COLD]; /* of a run BATCHES + 1 */
     CUdeviceptr flush;
     size_t flush_bytes;
     void *nvml_device;
@@ -74,10 +74,8 @@ wl_status cli_timer_open(cli_timer **out, const cli_job *job) {
     t->flush_bytes = 2 * (size_t)device->l2_bytes;
     wl_status status =
         done(t, "cuMemAlloc", t->driver->cuMemAlloc_v2(&t->flush, t->flush_bytes));
-    for (int i = 0; i < COLD && !status; i++) {
-        status = done(t, "cuEventCreate", t->cuEventCreate(&t->from[i], 0));
-        if (!status) status = done(t, "cuEventCreate", t->cuEventCreate(&t->to[i], 0));
-    }
+    for (int i = 0; i < 2 * COLD && !status; i++)
+        status = done(t, "cuEventCreate", t->cuEventCreate(&t->event[i], 0));
     open_clock(t, device->id);
     return status;
 }
@@ -96,43 +94,54 @@ static wl_status launch(const cli_job *job, int n) {
     return status;
 }
 
-static wl_status seconds_between(const cli_timer *t, int i, double *out) {
+static wl_status mark(const cli_timer *t, int i) {
+    return done(t, "cuEventRecord", t->cuEventRecord(t->event[i], NULL));
+}
+
+/* Seconds between event i and the next. */
+static wl_status seconds_behind(const cli_timer *t, int i, double *out) {
     float ms = 0;
-    wl_status status = done(t, "cuEventSynchronize", t->cuEventSynchronize(t->to[i]));
+    wl_status status = done(t, "cuEventSynchronize", t->cuEventSynchronize(t->event[i + 1]));
     if (!status)
-        status = done(t, "cuEventElapsedTime", t->cuEventElapsedTime(&ms, t->from[i], t->to[i]));
+        status = done(t, "cuEventElapsedTime",
+                      t->cuEventElapsedTime(&ms, t->event[i], t->event[i + 1]));
     *out = 1e-3 * (double)ms;
     return status;
 }
 
-/* Seconds of a launch, n of them between two events. Before them the GPU is kept busy for as long
-   as the CPU takes to queue them, and two more launches warm L2. */
-static wl_status batch(const cli_timer *t, const cli_job *job, int n, double *out, double *clock) {
-    double ahead = LAUNCH * (n + 2) * FLUSH_RATE / (double)t->flush_bytes;
+/* Seconds of a launch in each of so many batches of n, one behind the other. Before them the GPU is
+   kept busy for as long as the CPU takes to queue them, and one more launch warms L2. */
+static wl_status run(const cli_timer *t, const cli_job *job, int n, int batches, double *out,
+                     double *clock) {
+    double ahead = LAUNCH * (n * batches + 1) * FLUSH_RATE / (double)t->flush_bytes;
     wl_status status = flush(t, 1 + (int)ahead);
-    if (!status) status = launch(job, 2);
-    if (!status) status = done(t, "cuEventRecord", t->cuEventRecord(t->from[0], NULL));
-    if (!status) status = launch(job, n);
-    if (!status) status = done(t, "cuEventRecord", t->cuEventRecord(t->to[0], NULL));
-    if (clock) *clock = clock_of(t);
-    if (!status) status = seconds_between(t, 0, out);
-    *out /= n;
+    if (!status) status = launch(job, 1);
+    if (!status) status = mark(t, 0);
+    for (int i = 0; i < batches && !status; i++) {
+        status = launch(job, n);
+        if (!status) status = mark(t, i + 1);
+    }
+    *clock = clock_of(t);
+    for (int i = 0; i < batches && !status; i++) {
+        status = seconds_behind(t, i, &out[i]);
+        out[i] /= n;
+    }
     return status;
 }
 
 /* Queued at once: each flush covers the CPU time of the launch behind it. */
-static wl_status cold(const cli_timer *t, const cli_job *job, double *out) {
+static wl_status cold(const cli_timer *t, const cli_job *job, int n, double *out) {
     double seconds[COLD];
     wl_status status = WL_OK;
-    for (int i = 0; i < COLD && !status; i++) {
+    for (int i = 0; i < n && !status; i++) {
         status = flush(t, 2);
-        if (!status) status = done(t, "cuEventRecord", t->cuEventRecord(t->from[i], NULL));
+        if (!status) status = mark(t, 2 * i);
         if (!status) status = launch(job, 1);
-        if (!status) status = done(t, "cuEventRecord", t->cuEventRecord(t->to[i], NULL));
+        if (!status) status = mark(t, 2 * i + 1);
     }
-    for (int i = 0; i < COLD && !status; i++) status = seconds_between(t, i, &seconds[i]);
+    for (int i = 0; i < n && !status; i++) status = seconds_behind(t, 2 * i, &seconds[i]);
     if (status) return status;
-    *out = 1e6 * wl_median(seconds, COLD);
+    *out = 1e6 * wl_median(seconds, n);
     return WL_OK;
 }
 
@@ -140,16 +149,18 @@ void cli_timer_close(cli_timer *t) {
     free(t);
 }
 
+/* A launch that is as long as a batch is the first of them. */
 wl_status cli_timer_run(cli_timer *t, const cli_job *job, bool brief, cli_time *out) {
-    double once, least = brief ? BRIEF : BATCH, seconds[BATCHES];
+    double least = brief ? BRIEF : BATCH, seconds[BATCHES];
     int batches = brief ? 2 : BATCHES;
     *out = (cli_time){0};
-    wl_status status = batch(t, job, 1, &once, NULL);
+    wl_status status = run(t, job, 1, 1, seconds, &out->clock_mhz);
     if (status) return status;
-    int n = once * MOST < least ? MOST : (int)ceil(least / once);
-    for (int i = 0; i < batches && !status; i++)
-        status = batch(t, job, n, &seconds[i], &out->clock_mhz);
+    double once = seconds[0];
+    int n = once * MOST < least ? MOST : (int)ceil(least / once), known = n == 1;
+    status = run(t, job, n, batches - known, seconds + known, &out->clock_mhz);
     if (status) return status;
     out->warm_us = 1e6 * (brief ? fmin(seconds[0], seconds[1]) : wl_median(seconds, BATCHES));
-    return brief ? WL_OK : cold(t, job, &out->cold_us);
+    n = (int)fmin(ceil(BATCH / once), COLD);
+    return brief ? WL_OK : cold(t, job, n, &out->cold_us);
 }

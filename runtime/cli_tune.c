@@ -124,6 +124,7 @@ static void result_cells(cli_rows *rows, const char *problem, const wl_tuned *r)
     cli_cell(rows, "%d", r->n_times);
     cli_cell(rows, "%d", r->n_rejects);
     cli_cell(rows, "%s", r->finished ? "yes" : "no: run again");
+    cli_cell(rows, "%s", *r->spent ? r->spent : "-");
 }
 
 /* Those that crashed or hung, in this run or an earlier one. */
@@ -136,8 +137,9 @@ static int count_blocked(const tuning *t, const wl_tuned *r) {
 
 static void print_results(const tuning *t) {
     static const char *const column[] = {
-        "problem",   "kernel",    "#section_mb",  "#time_us", "#cold_us",  "#noise_pct",
-        "runner_up", "#lost_pct", "#prefer_ratio", "#timed",   "#rejected", "finished", NULL};
+        "problem",    "kernel",    "#section_mb", "#time_us",      "#cold_us",
+        "#noise_pct", "runner_up", "#lost_pct",   "#prefer_ratio", "#timed",
+        "#rejected",  "finished",  "seconds",     NULL};
     cli_rows rows = {.column = column};
     wl_buf path = {0}, note = {0};
     int blocked = 0;

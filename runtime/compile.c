@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Counts when what a key covers changes. */
 #define SCHEMA "warploom kernel 1"
@@ -426,17 +425,11 @@ static wl_status accept(const job *j, wl_compiled *out) {
     return status;
 }
 
-static double now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
-}
-
 wl_status wl_compile(const wl_nvrtc *nvrtc, const wl_compile_input *in, wl_compiled *out) {
     job j = {.nvrtc = nvrtc, .in = in};
-    double start = now_ms();
+    double start = wl_now();
     run_job(&j);
-    *out = (wl_compiled){.compile_ms = now_ms() - start};
+    *out = (wl_compiled){.compile_ms = 1e3 * (wl_now() - start)};
     wl_status status = j.call ? compile_failure(&j) : accept(&j, out);
     if (status) {
         wl_compiled_free(out);

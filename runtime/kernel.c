@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cache_flight.h"
 #include "tuned.h"
@@ -259,18 +258,16 @@ static wl_status choose(wl_tools *tools, const wl_request *request, wl_launch *o
     return status;
 }
 
-static bool blocked(wl_tools *tools, const wl_request *request, const char *name) {
-    return wl_tuned_blocked(wl_tools_cache(tools), name, request->device->name, NULL);
-}
-
 /* The first candidate of the list that is not blocked here; false when there is none. */
-static bool next_of_list(wl_tools *tools, const wl_request *request, char name[128]) {
+static bool next_of_list(wl_tools *tools, const wl_request *request, const wl_buf *blocks,
+                         char name[128]) {
     wl_buf words = {0}, names = {0};
     bool found = false;
     wl_problem_print(request->problem, &words);
     if (wl_tools_ask(tools, "list", words.data, &names)) clear_message();
     for (char *rest = names.data, *line; !found && (line = strsep(&rest, "\n"));) {
-        found = *line && strlen(line) < 128 && !blocked(tools, request, line);
+        found = *line && strlen(line) < 128 &&
+                !wl_tuned_find_block(blocks, line, request->device->name, NULL);
         if (found) strcpy(name, line);
     }
     wl_buf_free(&words), wl_buf_free(&names);
@@ -281,15 +278,19 @@ static bool next_of_list(wl_tools *tools, const wl_request *request, char name[1
    one. Without a blocklist it costs nothing. */
 static bool passed_over(wl_tools *tools, const wl_request *request, char name[128],
                         wl_request *out) {
-    wl_buf path = {0};
-    wl_tuned_blocklist(wl_tools_cache(tools), &path);
-    bool any = request->device && !request->name && !request->text && !access(path.data, F_OK);
-    wl_buf_free(&path);
-    if (!any) return false;
+    wl_buf blocks = {0};
+    bool asked = request->device && !request->name && !request->text;
+    if (asked) wl_tuned_read_blocks(wl_tools_cache(tools), &blocks);
+    if (!blocks.size) {
+        wl_buf_free(&blocks);
+        return false;
+    }
     wl_launch *launch = wl_alloc(sizeof *launch);
     wl_status status = choose(tools, request, launch, NULL);
-    bool over = !status && blocked(tools, request, launch->choice) &&
-                next_of_list(tools, request, name);
+    bool over = !status &&
+                wl_tuned_find_block(&blocks, launch->choice, request->device->name, NULL) &&
+                next_of_list(tools, request, &blocks, name);
+    wl_buf_free(&blocks);
     if (status) clear_message();
     free(launch);
     *out = *request;
@@ -406,6 +407,17 @@ wl_status wl_kernel_get(wl_tools *tools, const wl_request *request, wl_made *out
     wl_buf_free(&q.arg);
     if (status) wl_made_free(out);
     return status;
+}
+
+bool wl_kernel_cached(wl_tools *tools, const wl_request *request) {
+    question q;
+    wl_made *made = wl_alloc(sizeof *made);
+    bool found = !pose(tools, request, &q) && find_answer(tools, request, &q, made) &&
+                 find_images(tools, request, made);
+    wl_buf_free(&q.arg);
+    wl_made_free(made);
+    free(made);
+    return found;
 }
 
 void wl_made_free(wl_made *made) {

@@ -36,6 +36,8 @@ wl_status wl_kernel_choose(wl_tools *tools, const wl_request *request, wl_launch
    with the layers looked at when JIT is off; EDEVICE when the record is for another arch. */
 wl_status wl_kernel_get(wl_tools *tools, const wl_request *request, wl_made *out);
 void wl_made_free(wl_made *made);
+/* Has the cache record and images of request->name? */
+bool wl_kernel_cached(wl_tools *tools, const wl_request *request);
 /* A hand-edited text alone, whatever its entry's name (written to entry[128]): no record, no cache.
    As in wl_kernel_get, the log gate only warns about it: experiments may spill. */
 wl_status wl_kernel_compile(wl_tools *tools, const wl_request *request, char entry[128],

@@ -1,9 +1,10 @@
-/* reference.c - attention in float64 on the CPU, to check a kernel's result; random inputs.
+/* reference.c - attention in float64 on the CPU's cores, to check a kernel's result; random inputs.
    SPDX-License-Identifier: BSD-3-Clause */
 #include "reference.h"
 
 #include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,13 +28,45 @@ static void decode(wl_dtype dtype, matrix m, int64_t rows, int64_t dim, float *o
             out[i * dim + c] = wl_npy_decode(dtype, m.data[i * m.stride + c]);
 }
 
-/* What is at hand while rows are compared. */
+/* ---- on all cores ---- */
+
+typedef struct {
+    void (*work)(void *user, int64_t from, int64_t to);
+    void *user;
+    int64_t from, to;
+} part;
+
+static void *run_part(void *argument) {
+    const part *p = argument;
+    p->work(p->user, p->from, p->to);
+    return NULL;
+}
+
+void wl_parallel(int64_t n, int64_t least, void (*work)(void *user, int64_t from, int64_t to),
+                 void *user) {
+    enum { MOST = 64 };
+    pthread_t thread[MOST];
+    part parts[MOST];
+    bool started[MOST] = {false};
+    int64_t count = wl_cores() < MOST ? wl_cores() : MOST;
+    if (count > n / least) count = n / least ? n / least : 1;
+    for (int64_t i = 0; i < count; i++) {
+        parts[i] = (part){work, user, n * i / count, n * (i + 1) / count};
+        started[i] = i + 1 < count && !pthread_create(&thread[i], NULL, run_part, &parts[i]);
+        if (!started[i]) run_part(&parts[i]);
+    }
+    for (int64_t i = 0; i < count; i++)
+        if (started[i]) pthread_join(thread[i], NULL);
+}
+
+/* ---- the attention of rows ---- */
+
+/* What is at hand while rows are worked out. */
 typedef struct {
     const wl_reference *r;
     float *k, *v, *q; /* of the head at hand, and one row */
     int64_t head;     /* batch * kv_heads + kv head that k and v hold; -1 at first */
-    double *score, *o;
-    double error2, norm2; /* sums of squares */
+    double *score;
 } state;
 
 static void load_head(state *s, int64_t b, int64_t kv) {
@@ -45,11 +78,11 @@ static void load_head(state *s, int64_t b, int64_t kv) {
            s->v);
 }
 
-/* softmax(scale * q K^T) V over the first n keys into s->o; returns the log-sum-exp. */
-static double attend(state *s, int64_t n) {
+/* softmax(scale * q K^T) V over the first n keys into o; returns the log-sum-exp. */
+static double attend(state *s, int64_t n, double *o) {
     const wl_reference *r = s->r;
     double top = -INFINITY, sum = 0;
-    memset(s->o, 0, (size_t)r->dim_v * sizeof *s->o);
+    memset(o, 0, (size_t)r->dim_v * sizeof *o);
     for (int64_t j = 0; j < n; j++) {
         const float *k = s->k + j * r->dim;
         double dot = 0;
@@ -61,38 +94,70 @@ static double attend(state *s, int64_t n) {
         const float *v = s->v + j * r->dim_v;
         double p = exp(s->score[j] - top);
         sum += p;
-        for (int64_t c = 0; c < r->dim_v; c++) s->o[c] += p * v[c];
+        for (int64_t c = 0; c < r->dim_v; c++) o[c] += p * v[c];
     }
-    for (int64_t c = 0; c < r->dim_v && n > 0; c++) s->o[c] /= sum;
+    for (int64_t c = 0; c < r->dim_v && n > 0; c++) o[c] /= sum;
     return n > 0 ? top + log(sum) : -INFINITY;
 }
+
+/* A row of O and LSE by its batch, head and place. */
+typedef struct {
+    int64_t b, h, i;
+} place;
+
+static place place_of(const wl_reference *r, int64_t row) {
+    return (place){row / r->seq_q / r->heads, row / r->seq_q % r->heads, row % r->seq_q};
+}
+
+/* Row number n of those that are looked at. */
+static int64_t nth_row(const wl_rows *rows, int64_t n) {
+    return rows->n == rows->of ? n : n * (rows->of - 1) / (rows->n - 1);
+}
+
+typedef struct {
+    const wl_reference *r;
+    wl_rows *rows;
+} task;
+
+static void work_out(void *user, int64_t from, int64_t to) {
+    const task *t = user;
+    const wl_reference *r = t->r;
+    state s = {.r = r, .head = -1};
+    s.k = wl_alloc((size_t)(r->seq_k * r->dim) * sizeof *s.k);
+    s.v = wl_alloc((size_t)(r->seq_k * r->dim_v) * sizeof *s.v);
+    s.q = wl_alloc((size_t)r->dim * sizeof *s.q);
+    s.score = wl_alloc((size_t)r->seq_k * sizeof *s.score);
+    for (int64_t n = from; n < to; n++) {
+        place at = place_of(r, nth_row(t->rows, n));
+        matrix q = slice(r, r->q, r->heads, r->seq_q, r->dim, at.b, at.h);
+        load_head(&s, at.b, at.h / (r->heads / r->kv_heads));
+        decode(r->dtype, (matrix){q.data + at.i * q.stride, 0}, 1, r->dim, s.q);
+        t->rows->lse[n] = attend(&s, r->causal ? at.i + 1 + r->seq_k - r->seq_q : r->seq_k,
+                                 t->rows->o + n * r->dim_v);
+    }
+    free(s.k), free(s.v), free(s.q), free(s.score);
+}
+
+void wl_reference_rows(const wl_reference *r, double work, wl_rows *out) {
+    double affordable = fmax(2, work / (double)(r->seq_k * (r->dim + r->dim_v)));
+    *out = (wl_rows){.of = r->batch * r->heads * r->seq_q};
+    out->n = affordable < (double)out->of ? (int64_t)affordable : out->of;
+    out->lse = wl_alloc((size_t)out->n * sizeof *out->lse);
+    out->o = wl_alloc((size_t)(out->n * r->dim_v) * sizeof *out->o);
+    wl_parallel(out->n, 16, work_out, &(task){r, out});
+}
+
+void wl_rows_free(wl_rows *rows) {
+    free(rows->o), free(rows->lse);
+    *rows = (wl_rows){0};
+}
+
+/* ---- the comparison ---- */
 
 /* Keeps the largest; NaN counts as infinite, so that it can never pass for small. */
 static void raise(double *largest, double value) {
     if (isnan(value)) value = INFINITY;
     if (value > *largest) *largest = value;
-}
-
-static void compare_o(state *s, const uint16_t *got, wl_difference *out) {
-    for (int64_t c = 0; c < s->r->dim_v; c++) {
-        double error = fabs(wl_npy_decode(s->r->dtype, got[c]) - s->o[c]);
-        raise(&out->max_error, error);
-        s->error2 += isnan(error) ? INFINITY : error * error;
-        s->norm2 += s->o[c] * s->o[c];
-    }
-}
-
-static void compare_row(state *s, int64_t row, wl_difference *out) {
-    const wl_reference *r = s->r;
-    int64_t i = row % r->seq_q, h = row / r->seq_q % r->heads, b = row / r->seq_q / r->heads;
-    int64_t n = r->causal ? i + 1 + r->seq_k - r->seq_q : r->seq_k;
-    matrix q = slice(r, r->q, r->heads, r->seq_q, r->dim, b, h);
-    matrix o = slice(r, r->o, r->heads, r->seq_q, r->dim_v, b, h);
-    load_head(s, b, h / (r->heads / r->kv_heads));
-    decode(r->dtype, (matrix){q.data + i * q.stride, 0}, 1, r->dim, s->q);
-    double lse = attend(s, n), got = r->lse ? r->lse[row] : lse;
-    compare_o(s, o.data + i * o.stride, out);
-    if (got != lse) raise(&out->lse_error, fabs(got - lse) / fmax(1, fabs(lse)));
 }
 
 static double ratio(double error2, double norm2) {
@@ -118,25 +183,41 @@ static wl_status judge(const wl_difference *d) {
     return WL_OK;
 }
 
-wl_status wl_reference_check(const wl_reference *r, double work, wl_difference *out) {
-    state s = {.r = r, .head = -1};
-    s.k = wl_alloc((size_t)(r->seq_k * r->dim) * sizeof *s.k);
-    s.v = wl_alloc((size_t)(r->seq_k * r->dim_v) * sizeof *s.v);
-    s.q = wl_alloc((size_t)r->dim * sizeof *s.q);
-    s.score = wl_alloc((size_t)r->seq_k * sizeof *s.score);
-    s.o = wl_alloc((size_t)r->dim_v * sizeof *s.o);
-    *out = (wl_difference){.lse_limit = 2e-5};
-    out->rows = r->batch * r->heads * r->seq_q;
-    double affordable = fmax(2, work / (double)(r->seq_k * (r->dim + r->dim_v)));
-    out->checked = affordable < (double)out->rows ? (int64_t)affordable : out->rows;
-    out->norm_limit = norm_limit(r->dtype, out->checked * r->dim_v);
-    for (int64_t i = 0; i < out->checked; i++)
-        compare_row(&s, out->checked == out->rows ? i : i * (out->rows - 1) / (out->checked - 1),
-                    out);
-    out->norm_ratio = ratio(s.error2, s.norm2);
-    free(s.k), free(s.v), free(s.q), free(s.score), free(s.o);
+/* Adds a row's squares to sums[2]: of the error, and of what is right. */
+static void compare_row(const wl_reference *r, const wl_rows *rows, int64_t n, double sums[2],
+                        wl_difference *out) {
+    int64_t row = nth_row(rows, n);
+    place at = place_of(r, row);
+    matrix o = slice(r, r->o, r->heads, r->seq_q, r->dim_v, at.b, at.h);
+    const double *want = rows->o + n * r->dim_v;
+    for (int64_t c = 0; c < r->dim_v; c++) {
+        double error = fabs(wl_npy_decode(r->dtype, o.data[at.i * o.stride + c]) - want[c]);
+        raise(&out->max_error, error);
+        sums[0] += isnan(error) ? INFINITY : error * error;
+        sums[1] += want[c] * want[c];
+    }
+    double lse = rows->lse[n], got = r->lse ? r->lse[row] : lse;
+    if (got != lse) raise(&out->lse_error, fabs(got - lse) / fmax(1, fabs(lse)));
+}
+
+wl_status wl_reference_compare(const wl_reference *r, const wl_rows *rows, wl_difference *out) {
+    double sums[2] = {0, 0};
+    *out = (wl_difference){.rows = rows->of, .checked = rows->n, .lse_limit = 2e-5};
+    out->norm_limit = norm_limit(r->dtype, rows->n * r->dim_v);
+    for (int64_t n = 0; n < rows->n; n++) compare_row(r, rows, n, sums, out);
+    out->norm_ratio = ratio(sums[0], sums[1]);
     return judge(out);
 }
+
+wl_status wl_reference_check(const wl_reference *r, double work, wl_difference *out) {
+    wl_rows rows;
+    wl_reference_rows(r, work, &rows);
+    wl_status status = wl_reference_compare(r, &rows, out);
+    wl_rows_free(&rows);
+    return status;
+}
+
+/* ---- random inputs ---- */
 
 /* splitmix64's finaliser: a bijection whose outputs pass for random. */
 static uint64_t mix(uint64_t x) {
@@ -145,14 +226,26 @@ static uint64_t mix(uint64_t x) {
     return x ^ x >> 31;
 }
 
+typedef struct {
+    uint64_t start;
+    wl_dtype dtype;
+    size_t n;
+    uint16_t *out;
+} deviates;
+
 /* Box and Muller: two uniforms make two deviates. */
-void wl_reference_random(uint64_t seed, uint64_t stream, wl_dtype dtype, size_t n, uint16_t *out) {
-    uint64_t start = mix(mix(seed + 0x9e3779b97f4a7c15) ^ stream);
-    for (size_t i = 0; i < n; i += 2) {
-        uint64_t bits = mix(start + i * 0x9e3779b97f4a7c15);
+static void make_pairs(void *user, int64_t from, int64_t to) {
+    const deviates *d = user;
+    for (size_t i = 2 * (size_t)from; i < 2 * (size_t)to; i += 2) {
+        uint64_t bits = mix(d->start + i * 0x9e3779b97f4a7c15);
         float radius = sqrtf(-2 * logf(((float)(bits >> 40) + 0.5f) * 0x1p-24f));
         float angle = (float)(bits & 0xffffff) * (6.2831853f * 0x1p-24f);
-        out[i] = wl_npy_encode(dtype, radius * cosf(angle));
-        if (i + 1 < n) out[i + 1] = wl_npy_encode(dtype, radius * sinf(angle));
+        d->out[i] = wl_npy_encode(d->dtype, radius * cosf(angle));
+        if (i + 1 < d->n) d->out[i + 1] = wl_npy_encode(d->dtype, radius * sinf(angle));
     }
+}
+
+void wl_reference_random(uint64_t seed, uint64_t stream, wl_dtype dtype, size_t n, uint16_t *out) {
+    uint64_t start = mix(mix(seed + 0x9e3779b97f4a7c15) ^ stream);
+    wl_parallel((int64_t)((n + 1) / 2), 1 << 14, make_pairs, &(deviates){start, dtype, n, out});
 }

@@ -25,12 +25,28 @@ typedef struct {
     double norm_limit, lse_limit;
 } wl_difference;
 
-/* Compares O and LSE with attention over all rows, or, when that is more than `work` multiply-adds,
-   over an evenly spread sample with the first and the last row. EVERIFY names the measure that is
-   over its limit; *out is filled all the same. */
+/* What is right in n of so many rows: in all, or an even sample with the first and the last. */
+typedef struct {
+    int64_t n, of;
+    double *o, *lse;
+} wl_rows;
+
+/* Works out all rows or, when that is more than `work` multiply-adds, a sample; o and lse of `in`
+   are not looked at. To be freed. */
+void wl_reference_rows(const wl_reference *in, double work, wl_rows *out);
+void wl_rows_free(wl_rows *rows);
+/* Compares O and LSE with the rows of the same problem. EVERIFY names the measure that is over its
+   limit; *out is filled all the same. */
+wl_status wl_reference_compare(const wl_reference *in, const wl_rows *rows, wl_difference *out);
+/* Both at once. */
 wl_status wl_reference_check(const wl_reference *in, double work, wl_difference *out);
 
 /* n normal deviates, a pure function of (seed, stream, index). */
 void wl_reference_random(uint64_t seed, uint64_t stream, wl_dtype dtype, size_t n, uint16_t *out);
+
+/* Does work(user, from, to) for all of 0 to n, a part on each core but none of less than `least`;
+   back when all is done. */
+void wl_parallel(int64_t n, int64_t least, void (*work)(void *user, int64_t from, int64_t to),
+                 void *user);
 
 #endif

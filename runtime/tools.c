@@ -313,8 +313,12 @@ wl_status wl_tools_hash_specs(wl_tools *tools, wl_hasher *hasher) {
     return status;
 }
 
+wl_status wl_tools_nvrtc(wl_tools *tools, const wl_nvrtc **nvrtc) {
+    return wl_nvrtc_get(tools->nvrtc, nvrtc);
+}
+
 wl_status wl_tools_compiler(wl_tools *tools, const wl_nvrtc **nvrtc, wl_compile_input *in) {
-    wl_status status = wl_nvrtc_get(tools->nvrtc, nvrtc);
+    wl_status status = wl_tools_nvrtc(tools, nvrtc);
     if (!status) status = read_headers(tools);
     in->headers = tools->headers;
     in->n_headers = tools->n_headers;

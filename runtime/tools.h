@@ -31,6 +31,8 @@ void wl_tools_log(const wl_tools *tools, void (**log)(void *user, const char *me
 bool wl_tools_jit(const wl_tools *tools);
 /* Hashes the names and bytes of the user's specs in force, which are read at the first call. */
 wl_status wl_tools_hash_specs(wl_tools *tools, wl_hasher *hasher);
+/* NVRTC alone. */
+wl_status wl_tools_nvrtc(wl_tools *tools, const wl_nvrtc **nvrtc);
 /* NVRTC, and the device headers and arch of a compile. */
 wl_status wl_tools_compiler(wl_tools *tools, const wl_nvrtc **nvrtc, wl_compile_input *in);
 

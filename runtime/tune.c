@@ -7,8 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SCREEN 1.25     /* slower than the best by more: dropped after the screen */
+#define SCREEN 1.10     /* slower than the best by more: dropped after the screen */
+#define EXPAND 1.05     /* … and by more: not tried with other launch numbers */
 #define RUNG 3          /* rounds between two halvings */
+#define EVERY 1.05      /* of all candidates: slower by more after the first rounds: dropped */
 #define THROTTLED 0.97  /* of the round's median clock: a slower sample is taken again … */
 #define REPEATS 2       /* … so often: a candidate that always slows the clock itself is so slow */
 #define PREPARE_UNTIL 0.5 /* of the time */
@@ -80,10 +82,10 @@ static void screen_one(search *s, wl_tune_entry *e) {
     e->state = WL_TUNE_ALIVE;
 }
 
-static void drop_slow(search *s) {
+static void drop_slow(search *s, double share) {
     const wl_tune_entry *best = best_of(s);
-    double limit = best ? SCREEN * time_of(best) : 0;
-    for (int i = 0; i < s->n && !s->task->all; i++)
+    double limit = best ? share * time_of(best) : 0;
+    for (int i = 0; i < s->n; i++)
         if (s->entry[i].state == WL_TUNE_ALIVE && time_of(&s->entry[i]) > limit)
             s->entry[i].state = WL_TUNE_DROPPED;
 }
@@ -95,20 +97,24 @@ static void screen(search *s) {
         tell(s, "screen", i, s->n);
         screen_one(s, &s->entry[i]);
     }
-    drop_slow(s);
+    if (!s->task->all) drop_slow(s, SCREEN);
 }
 
-/* The other launch numbers of what has passed the screen with the first. */
+/* The other launch numbers of the fastest with the first. */
 static void expand(search *s) {
     int n = s->n;
-    for (int i = 0; i < n; i++)
-        for (int j = 1; j < s->task->n_sections && s->entry[i].state == WL_TUNE_ALIVE; j++) {
+    const wl_tune_entry *best = best_of(s);
+    double limit = !best || s->task->all ? INFINITY : EXPAND * time_of(best);
+    for (int i = 0; i < n; i++) {
+        bool good = s->entry[i].state == WL_TUNE_ALIVE && time_of(&s->entry[i]) <= limit;
+        for (int j = 1; good && j < s->task->n_sections; j++) {
             wl_tune_entry *e = &s->entry[s->n++];
             *e = (wl_tune_entry){.name = s->entry[i].name,
                                  .section_mb = s->task->section_mb[j],
                                  .rank = s->entry[i].rank + j,
                                  .state = WL_TUNE_READY};
         }
+    }
 }
 
 /* ---- rounds ---- */
@@ -185,15 +191,32 @@ static void halve(const search *s, wl_tune_entry **who, int n) {
     }
 }
 
-/* Nothing more is to be learnt when one is left, or only ties after some rounds. */
+/* How much slower than the best a candidate may be after so many rounds: of all candidates each has
+   a few rounds, and those near to the best have the others, too. */
+static double limit_after(const search *s, int n) {
+    if (s->task->all) return n < RUNG ? INFINITY : EVERY;
+    return n == 1 ? 1.06 : n == 2 ? 1.04 : 1.03;
+}
+
+/* When all that was fast turned out to be bad, the next ones have their turn. */
+static int revive(search *s, wl_tune_entry **who) {
+    for (int i = 0; i < s->n; i++)
+        if (s->entry[i].state == WL_TUNE_DROPPED) s->entry[i].state = WL_TUNE_ALIVE;
+    drop_slow(s, SCREEN);
+    return survivors(s, who);
+}
+
+/* Nothing more is to be learnt when one is left. */
 static void rounds(search *s) {
     wl_tune_entry **who = wl_alloc((size_t)s->n * sizeof *who);
     int n = survivors(s, who);
     for (int r = 0; r < WL_TUNE_ROUNDS && n && has_time(s, 1); r++) {
         tell(s, "measure", r, WL_TUNE_ROUNDS);
         round_of(s, who, n, r);
+        drop_slow(s, limit_after(s, r + 1));
         if ((r + 1) % RUNG == 0) halve(s, who, survivors(s, who));
         n = survivors(s, who);
+        if (!n && !s->stopped) n = revive(s, who);
         if (n == 1 && r + 1 >= RUNG && !s->task->all) break;
     }
     free(who);

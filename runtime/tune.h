@@ -50,7 +50,7 @@ typedef struct {
     const int64_t *section_mb;
     int n_names, n_sections;
     double seconds;
-    bool all; /* drop nothing: every candidate gets every round */
+    bool all; /* every candidate gets some rounds, and what is near to the best gets all */
 } wl_tune_task;
 
 /* Compiles, screens and measures; adds the times of what was measured to out, and says whether the

@@ -2,8 +2,6 @@
    SPDX-License-Identifier: BSD-3-Clause */
 #define _GNU_SOURCE
 #include <inttypes.h>
-#include <math.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +28,7 @@ typedef struct {
     double deadline; /* of the current problem */
     bool cancelled;
     wl_buf environment;
+    wl_child worker; /* measures; it goes from problem to problem with the kernels it has loaded */
 } run;
 
 /* One problem of it. */
@@ -45,7 +44,8 @@ typedef struct {
     int n_names, n_sections;
     int64_t section_mb[MAX_SECTIONS];
     wl_journal journal;
-    wl_child worker;
+    wl_buf blocks; /* the blocklist */
+    double compile_seconds;
     bool opening; /* the worker has not said yet that it has the problem */
     double hangs;
     wl_status status; /* why the search was stopped */
@@ -53,10 +53,8 @@ typedef struct {
 } job;
 
 static double now(void *user) {
-    struct timespec t;
     (void)user;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return wl_now();
 }
 
 /* ---- progress ---- */
@@ -82,12 +80,6 @@ static void tell(void *user, const char *stage, int done, int of, const wl_tune_
 
 /* ---- compiling: a process for each core ---- */
 
-static int count_cores(void) {
-    cpu_set_t set;
-    int n = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
-    return n < MAX_COMPILERS ? n : MAX_COMPILERS;
-}
-
 static void reject(job *j, wl_tune_entry *e, const char *why) {
     e->state = WL_TUNE_DEAD;
     wl_tuned_add_reject(&j->record, e->name, why);
@@ -95,15 +87,25 @@ static void reject(job *j, wl_tune_entry *e, const char *why) {
 
 /* Known to be bad before it is tried: blocked, or by the journal. */
 static bool is_bad(job *j, wl_tune_entry *e) {
-    wl_cache *cache = wl_tools_cache(j->run->tools);
     char *request = wl_format("compile %s", e->name);
     wl_buf why = {0};
     const char *known = j->ctx ? wl_journal_find(&j->journal, request) : NULL;
-    bool blocked = j->ctx && wl_tuned_blocked(cache, e->name, j->ctx->device.name, &why);
+    bool blocked = j->ctx && wl_tuned_find_block(&j->blocks, e->name, j->ctx->device.name, &why);
     if (blocked || known) reject(j, e, blocked ? why.data : known);
     wl_buf_free(&why);
     free(request);
     return blocked || known;
+}
+
+/* Made before: no process is needed. */
+static bool is_ready(const job *j, wl_tune_entry *e) {
+    const run *r = j->run;
+    const wl_request request = {.name = e->name};
+    if (r->lock) pthread_mutex_lock(r->lock);
+    if (wl_kernel_cached(r->tools, &request)) e->state = WL_TUNE_READY;
+    if (r->lock) pthread_mutex_unlock(r->lock);
+    clear_message();
+    return e->state == WL_TUNE_READY;
 }
 
 /* What a compiler said of an entry; NULL: it died of it. */
@@ -121,7 +123,7 @@ static void compiled(job *j, wl_tune_entry *e, const char *reply, const char *de
 
 /* Gives the next entry to a compiler that has nothing to do. */
 static wl_status employ(job *j, wl_child *c, wl_tune_entry *entry, int n, int *next, int *busy) {
-    while (*next < n && is_bad(j, &entry[*next])) ++*next;
+    while (*next < n && (is_bad(j, &entry[*next]) || is_ready(j, &entry[*next]))) ++*next;
     *busy = -1;
     if (*next == n) return WL_OK;
     wl_status status = c->pid ? WL_OK : wl_child_start(c, &j->run->environment);
@@ -162,12 +164,14 @@ static void stop(job *j, wl_status status) {
 
 static wl_tune_verdict prepare(void *user, wl_tune_entry *entry, int n, double until) {
     job *j = user;
-    int n_children = count_cores();
+    double start = now(NULL);
+    int n_children = wl_cores() < MAX_COMPILERS ? wl_cores() : MAX_COMPILERS;
     wl_child *child = wl_alloc((size_t)n_children * sizeof *child);
     int *busy = wl_alloc((size_t)n_children * sizeof *busy);
     wl_status status = compile_all(j, child, busy, n_children, entry, n, until);
     for (int i = 0; i < n_children; i++) wl_child_stop(&child[i]);
     free(child), free(busy);
+    j->compile_seconds = now(NULL) - start;
     if (status) stop(j, status);
     return status || j->run->cancelled ? WL_TUNE_STOP : WL_TUNE_GOOD;
 }
@@ -179,22 +183,23 @@ static const char *answer(job *j, double seconds, char death[64]) {
     const char *line;
     double until = now(NULL) + seconds;
     for (;;) {
-        if (wl_child_wait(&j->worker, 1, PULSE, &line, death) == 0) return line;
+        if (wl_child_wait(&j->run->worker, 1, PULSE, &line, death) == 0) return line;
         bool late = now(NULL) >= until;
         if (pulse(j->run) && !late) continue;
         snprintf(death, 64, "no answer in %.1f s: it hangs", seconds);
-        wl_child_stop(&j->worker);
+        wl_child_stop(&j->run->worker);
         return NULL;
     }
 }
 
-/* Starts a worker on the problem's inputs: while they are made, others compile. */
+/* Puts a worker on the problem's inputs: while they are made, others compile. */
 static wl_status hire(job *j) {
     wl_buf line = {0};
     wl_buf_printf(&line, "problem %d ", j->ctx->device.ordinal);
     wl_problem_print(&j->problem, &line);
-    wl_status status = wl_child_start(&j->worker, &j->run->environment);
-    if (!status) wl_child_send(&j->worker, line.data);
+    wl_child *worker = &j->run->worker;
+    wl_status status = worker->pid ? WL_OK : wl_child_start(worker, &j->run->environment);
+    if (!status) wl_child_send(worker, line.data);
     j->opening = !status;
     wl_buf_free(&line);
     return status;
@@ -203,12 +208,12 @@ static wl_status hire(job *j) {
 /* A worker that has the inputs on the device. */
 static wl_status have_worker(job *j) {
     char death[64];
-    wl_status status = j->worker.pid ? WL_OK : hire(j);
+    wl_status status = j->run->worker.pid ? WL_OK : hire(j);
     const char *reply = status || !j->opening ? "good" : answer(j, OPENING, death);
     j->opening = false;
     if (status || j->run->cancelled || (reply && !strcmp(reply, "good"))) return status;
     status = fail(WL_EFAIL, "tune: the worker cannot begin: %s", reply ? reply : death);
-    wl_child_stop(&j->worker);
+    wl_child_stop(&j->run->worker);
     return status;
 }
 
@@ -228,13 +233,13 @@ static wl_tune_verdict ask(job *j, const char *verb, const wl_tune_entry *e, wl_
     wl_status status = known || !pulse(j->run) ? WL_OK : have_worker(j);
     wl_tune_verdict verdict = status || j->run->cancelled ? WL_TUNE_STOP : WL_TUNE_GOOD;
     if (status) stop(j, status);
-    if (!verdict && !known) wl_child_send(&j->worker, request);
+    if (!verdict && !known) wl_child_send(&j->run->worker, request);
     const char *line = known || verdict ? known : answer(j, j->hangs, death);
     if (!verdict && j->run->cancelled) verdict = WL_TUNE_STOP;
     if (!verdict && line && !known) wl_journal_add(&j->journal, request, line);
     bool crash = !verdict && (!line || !strncmp(line, "crash ", 6));
     if (crash) block(j, e, verb, line ? line + 6 : death);
-    if (crash && line && !known) wl_child_stop(&j->worker); /* its CUDA context is lost */
+    if (crash && line && !known) wl_child_stop(&j->run->worker); /* its CUDA context is lost */
     if (crash) verdict = WL_TUNE_BAD;
     if (!verdict && !strncmp(line, "bad ", 4)) {
         wl_tuned_add_reject(&j->record, e->name, line + 4);
@@ -332,7 +337,6 @@ static wl_status sections(job *j) {
 static wl_status plan(job *j, const char *text) {
     run *r = j->run;
     const wl_nvrtc *nvrtc;
-    wl_compile_input none = {0};
     if (r->lock) pthread_mutex_lock(r->lock);
     wl_status status = wl_problem_parse(text, &j->problem);
     if (!status && j->ctx)
@@ -340,7 +344,7 @@ static wl_status plan(job *j, const char *text) {
     if (!status) status = list(j);
     if (!status) status = sections(j);
     j->nvrtc = "-";
-    if (!status && wl_tools_jit(r->tools) && !wl_tools_compiler(r->tools, &nvrtc, &none))
+    if (!status && wl_tools_jit(r->tools) && !wl_tools_nvrtc(r->tools, &nvrtc))
         j->nvrtc = nvrtc->identity;
     if (r->lock) pthread_mutex_unlock(r->lock);
     return status;
@@ -358,6 +362,17 @@ static void set_facts(job *j) {
     t->sms = d->sms;
     t->driver = d->driver_version;
     t->memory = d->memory;
+}
+
+/* Where the time went: here, and in the worker, when it has the problem still. */
+static void set_spent(job *j) {
+    char death[64];
+    bool asked = j->run->worker.pid && !j->opening && !j->run->cancelled;
+    if (asked) wl_child_send(&j->run->worker, "seconds");
+    const char *line = asked ? answer(j, 2, death) : NULL;
+    bool told = line && !strncmp(line, "seconds ", 8);
+    snprintf(j->record.spent, sizeof j->record.spent, "compile %.2f%s%s", j->compile_seconds,
+             told ? ", " : "", told ? line + 8 : "");
 }
 
 /* Is it tuned already? Then the news are of what was found. */
@@ -437,9 +452,11 @@ static wl_status measure(job *j, double seconds) {
     j->hangs = patience(&j->problem);
     set_facts(j);
     wl_journal_open(&j->journal, wl_tools_cache(r->tools), &j->key, head, r->options->all);
+    wl_tuned_read_blocks(wl_tools_cache(r->tools), &j->blocks);
     wl_status status = hire(j);
     if (!status) wl_tune_search(&task, &machine, &j->record);
-    wl_child_stop(&j->worker);
+    if (!status) set_spent(j);
+    if (j->opening) wl_child_stop(&r->worker); /* its answer would be taken for another's */
     if (!status) status = conclude(j);
     wl_journal_close(&j->journal, !status && j->record.finished);
     free(head);
@@ -473,7 +490,7 @@ static wl_status tune_one(run *r, wl_context *ctx, const char *text, double seco
     if (status != WL_EINTR) pulse(r);
     r->news.message = r->news.kernel = NULL;
     wl_tuned_free(&j.record);
-    wl_buf_free(&j.names);
+    wl_buf_free(&j.names), wl_buf_free(&j.blocks);
     free(j.name), free(j.why);
     return status;
 }
@@ -491,6 +508,7 @@ static wl_status tune_all(run *r, wl_context *ctx, const char *const *problems, 
         if (status && !first) text = wl_copy(message());
         if (status && !first) first = status;
     }
+    wl_child_stop(&r->worker);
     if (first) fail(first, "%s", text);
     free(text);
     wl_buf_free(&r->environment);

@@ -99,6 +99,7 @@ static bool read_line(const char *line, wl_tuned *out) {
     if ((at = behind(line, "gpu"))) return read_text(at, out->gpu, sizeof out->gpu);
     if ((at = behind(line, "nvrtc"))) return read_text(at, out->nvrtc, sizeof out->nvrtc);
     if ((at = behind(line, "date"))) return read_text(at, out->date, sizeof out->date);
+    if ((at = behind(line, "spent"))) return read_text(at, out->spent, sizeof out->spent);
     if (sscanf(line, "choice %127s section_mb %" SCNd64 "%n", out->name, &out->section_mb, &n) == 2)
         return !line[n];
     if (sscanf(line, "guess %127s section_mb %" SCNd64 "%n", out->guess, &out->guess_mb, &n) == 2)
@@ -129,6 +130,7 @@ static void print(const wl_tuned *t, wl_buf *out) {
                   "\ndriver %d\nnvrtc %s\ndate %s\nfinished %d\n",
                   t->name, t->section_mb, t->gpu, t->sms, t->memory, t->driver, t->nvrtc, t->date,
                   t->finished);
+    if (*t->spent) wl_buf_printf(out, "spent %s\n", t->spent);
     if (*t->guess) wl_buf_printf(out, "guess %s section_mb %" PRId64 "\n", t->guess, t->guess_mb);
     for (int i = 0; i < t->n_times; i++) {
         const wl_tuned_time *x = &t->time[i];
@@ -270,21 +272,30 @@ void wl_tuned_blocklist(const wl_cache *cache, wl_buf *out) {
     wl_buf_printf(out, "%s/blocklist", wl_cache_dir(cache));
 }
 
-bool wl_tuned_blocked(wl_cache *cache, const char *name, const char *gpu, wl_buf *why) {
-    wl_buf path = {0}, text = {0};
-    char *start = wl_format("block %s generator %.16s gpu %s why ", name, wl_generator_digest, gpu);
+void wl_tuned_read_blocks(wl_cache *cache, wl_buf *out) {
+    wl_buf path = {0};
     wl_tuned_blocklist(cache, &path);
-    bool found = false;
-    if (!strcmp(wl_cache_mode(cache), "off") || access(path.data, F_OK) ||
-        wl_file_read(path.data, MAX_BLOCKLIST, &text))
-        clear_message();
-    char *rest = text.data, *line;
-    while (!found && (line = strsep(&rest, "\n"))) {
-        found = !strncmp(line, start, strlen(start));
-        if (found && why) wl_buf_text(why, line + strlen(start));
-    }
+    bool there = strcmp(wl_cache_mode(cache), "off") && !access(path.data, F_OK);
+    if (there && wl_file_read(path.data, MAX_BLOCKLIST, out)) clear_message();
+    wl_buf_add(out, "", 0);
+    wl_buf_free(&path);
+}
+
+bool wl_tuned_find_block(const wl_buf *blocks, const char *name, const char *gpu, wl_buf *why) {
+    char *start = wl_format("block %s generator %.16s gpu %s why ", name, wl_generator_digest, gpu);
+    size_t size = strlen(start);
+    const char *line = blocks->data;
+    while (line && strncmp(line, start, size)) line = (line = strchr(line, '\n')) ? line + 1 : NULL;
+    if (line && why) wl_buf_add(why, line + size, strcspn(line + size, "\n"));
     free(start);
-    wl_buf_free(&path), wl_buf_free(&text);
+    return line;
+}
+
+bool wl_tuned_blocked(wl_cache *cache, const char *name, const char *gpu, wl_buf *why) {
+    wl_buf blocks = {0};
+    wl_tuned_read_blocks(cache, &blocks);
+    bool found = wl_tuned_find_block(&blocks, name, gpu, why);
+    wl_buf_free(&blocks);
     return found;
 }
 

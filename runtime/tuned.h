@@ -12,6 +12,7 @@
      driver N / nvrtc IDENTITY / date UTC     of the measurement; another driver or NVRTC: stale
      guess NAME section_mb N        what the spec's preferences say, whatever tables do
      finished 0|1                   0: interrupted, or the time was up: the best so far
+     spent STAGE SECONDS, …         where the last run's time went
      time NAME section_mb N warm_us X cold_us Y noise Z rounds R rank K     best first
      reject NAME WHY… */
 typedef struct {
@@ -31,7 +32,7 @@ typedef struct {
     int64_t section_mb;
     char guess[128];
     int64_t guess_mb;
-    char gpu[128], nvrtc[64], date[32];
+    char gpu[128], nvrtc[64], date[32], spent[160];
     int sms, driver; /* driver as 12040 for 12.4; nvrtc "-" when none was there */
     uint64_t memory;
     bool finished;
@@ -71,6 +72,9 @@ void wl_tuned_add_reject(wl_tuned *tuned, const char *name, const char *why);
    `block NAME generator DIGEST gpu GPU… why WHY…`. It holds for this generator's kernels alone;
    whoever wants one back deletes its line, or the file. */
 bool wl_tuned_blocked(wl_cache *cache, const char *name, const char *gpu, wl_buf *why);
+/* The same of many names: the blocklist's text, "" when there is none, and what it says. */
+void wl_tuned_read_blocks(wl_cache *cache, wl_buf *out);
+bool wl_tuned_find_block(const wl_buf *blocks, const char *name, const char *gpu, wl_buf *why);
 void wl_tuned_block(wl_cache *cache, const char *name, const char *gpu, const char *why);
 /* The blocklist's path. */
 void wl_tuned_blocklist(const wl_cache *cache, wl_buf *out);

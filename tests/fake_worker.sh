@@ -13,6 +13,7 @@ while read -r verb name word mb; do
     "compile "*rejected*) echo "bad spills" ;;
     "compile "*nvrtc*) kill -ABRT $$ ;;
     "compile "*) echo good ;;
+    "seconds "*) echo "seconds time 1.25" ;;
     "check "*wrong*) echo "bad norm ratio 0.5" ;;
     "check "*crash* | "check $FAKE_WORKER_CRASH") kill -SEGV $$ ;;
     "check "*lost*) echo "crash CUDA_ERROR_ILLEGAL_ADDRESS" ;;

@@ -69,6 +69,7 @@ class Tune(unittest.TestCase):
         self.assertEqual(row["cold_us"], 2 * len(row["kernel"]))
         self.assertGreaterEqual(row["prefer_ratio"], 1)
         self.assertEqual((row["rejected"], row["finished"]), (0, "yes"))
+        self.assertRegex(row["seconds"], r"^compile \d+\.\d\d, time 1\.25$")
         self.assertGreater(row["timed"], 1)
         before = self.logged()
         again = self.run_it("tune", *PROBLEM.split())
@@ -216,10 +217,12 @@ class Tune(unittest.TestCase):
         names = self.run_it("list", *(problem + "no").split()).stdout.split()
         checks = [f"check {next(n for n in names if n.endswith(end))} section_mb 32"
                   for end in ("_opt_dyn_p32c112", "_opt_dyn_p32c112_ones")]
-        self.assertEqual(self.worker(f"problem 0 {problem}no", *checks), ["good"] * 3)
-        replies = self.worker(f"problem 0 {problem}yes", *checks)
-        self.assertEqual(replies[:2], ["good"] * 2)
-        self.assertRegex(replies[2], "^bad kernel .*_ones sums rounded probabilities: ")
+        replies = self.worker(f"problem 0 {problem}no", *checks, f"problem 0 {problem}yes",
+                              *checks, "seconds", f"problem 0 {problem}no", *checks)
+        self.assertEqual(replies[:5], ["good"] * 5)  # one worker for all problems
+        self.assertRegex(replies[5], "^bad kernel .*_ones sums rounded probabilities: ")
+        self.assertRegex(replies[6], r"^seconds open \d+\.\d\d, load \d.*, time 0\.00$")
+        self.assertEqual(replies[7:], ["good"] * 3)
 
     def test_the_worker_with_a_driver_that_does_nothing(self):
         self.fakes()

@@ -310,7 +310,7 @@ TEST(tuning_passes_over_what_is_bad) {
     CHECK_INT(tune(FULL, &l, true), WL_OK); /* all anew, but for what is blocked */
     CHECK(logged("start") > starts);
     CHECK_INT(logged("time fwd_hang"), hangs);
-    CHECK(logged("time fwd_good_300") == WL_TUNE_ROUNDS);
+    CHECK_INT(logged("time fwd_good_300"), 3);
     CHECK(found(FULL, &r));
     CHECK_STR(why(&r, "fwd_hang_95"), "time: no answer in 1.0 s: it hangs");
     wl_tuned_free(&r);
@@ -337,8 +337,8 @@ TEST(sections_of_a_causal_problem) {
 
 /* Interrupted after each step in turn: the next run goes on, and no request is made twice. */
 TEST(a_second_run_resumes) {
-    static const char *const list = "fwd_good_120 fwd_rejected_50 fwd_wrong_60 fwd_good_100 "
-                                    "fwd_crash_100 fwd_good_118";
+    static const char *const list = "fwd_good_105 fwd_rejected_50 fwd_wrong_60 fwd_good_100 "
+                                    "fwd_crash_100 fwd_good_102";
     listener never = {0};
     tune_fakes(list);
     CHECK_INT(tune(FULL, &never, false), WL_OK);
