@@ -7,7 +7,7 @@ PYTHON ?= python3
 OPT ?= -O2 -g
 LUA_INC ?= /usr/include/lua5.4
 # The most lines that gen/, templates/ and runtime/ may have together; who raises it says why.
-SIZE_LIMIT = 16300
+SIZE_LIMIT = 16900
 # The same for runtime/sim, which stands on gen/base alone.
 SIM_SIZE_LIMIT = 10900
 
@@ -102,8 +102,8 @@ $(BUILD)/launch_cost: $(BUILD)/obj/tests/bench/launch.o $(LIB_O)
 	@echo "  LD    $@"
 	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -lsodium -ldl -lm
 
-# What the torture of the cache runs: a program, the same of another version (its generator differs),
-# and what lets its system calls fail.
+# What the torture of the cache runs: a program, the same of another version (its generator
+# differs), and what lets its system calls fail.
 $(BUILD)/torture_use: $(BUILD)/obj/tests/torture/use.o $(LIB_O)
 	@echo "  LD    $@"
 	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -lsodium -ldl -lm

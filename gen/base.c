@@ -202,6 +202,7 @@ wl_status wl_file_write(const char *path, const void *bytes, size_t size) {
 void wl_hash_begin(wl_hasher *h) {
     _Static_assert(sizeof(crypto_generichash_state) <= sizeof h->opaque, "room for the state");
     crypto_generichash_init((void *)h->opaque, NULL, 0, WL_HASH_BYTES);
+    h->fields = NULL;
 }
 
 void wl_hash_field(wl_hasher *h, const void *bytes, size_t size) {
@@ -213,6 +214,17 @@ void wl_hash_field(wl_hasher *h, const void *bytes, size_t size) {
 
 void wl_hash_text(wl_hasher *h, const char *text) {
     wl_hash_field(h, text, strlen(text));
+}
+
+void wl_hash_note(wl_hasher *h, const char *name, const char *text) {
+    if (!h->fields) return;
+    wl_buf_add(h->fields, name, strlen(name) + 1);
+    wl_buf_add(h->fields, text, strlen(text) + 1);
+}
+
+void wl_hash_named(wl_hasher *h, const char *name, const char *text) {
+    wl_hash_text(h, text);
+    wl_hash_note(h, name, text);
 }
 
 wl_hash wl_hash_end(wl_hasher *h) {

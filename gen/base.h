@@ -54,10 +54,16 @@ typedef struct {
 } wl_hash;
 typedef struct {
     _Alignas(64) uint8_t opaque[384]; /* libsodium's state: no header of it above base.c */
+    wl_buf *fields; /* set after wl_hash_begin: gets each named field's name and text, each ended by
+                       a NUL */
 } wl_hasher;
 void wl_hash_begin(wl_hasher *h);
 void wl_hash_field(wl_hasher *h, const void *bytes, size_t size);
 void wl_hash_text(wl_hasher *h, const char *text);
+/* Adds to h->fields, and hashes nothing. */
+void wl_hash_note(wl_hasher *h, const char *name, const char *text);
+/* wl_hash_text and wl_hash_note: the name itself is not hashed. */
+void wl_hash_named(wl_hasher *h, const char *name, const char *text);
 wl_hash wl_hash_end(wl_hasher *h);
 void wl_hash_hex(const wl_hash *hash, char hex[2 * WL_HASH_BYTES + 1]);
 bool wl_hash_parse(const char *hex, wl_hash *out);

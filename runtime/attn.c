@@ -316,19 +316,21 @@ static bool same_call(const wl_context *ctx, const ready *r, const wl_forward_ar
 static wl_status begin(wl_context *ctx, const wl_forward_args *args, wl_call *c, CUcontext *old) {
     clear_message();
     *old = NULL;
-    if (!ctx) return fail(WL_EINVAL, "ctx is NULL: wl_open makes one");
+    wl_status status = wl_context_check(ctx);
+    if (status) return status;
     *old = wl_context_enter(ctx);
     return wl_call_read(ctx, args, c);
 }
 
 static wl_status end(wl_context *ctx, CUcontext old, wl_status status) {
-    if (ctx) wl_context_leave(ctx, old);
+    if (ctx && wl_context_mine(ctx)) wl_context_leave(ctx, old);
     return status;
 }
 
 /* A kept launch again: false when there is none. */
 static bool again(wl_context *ctx, const wl_forward_args *args, bool launches, wl_status *status) {
-    wl_kept *kept = ctx && args && args->size == sizeof *args ? take(ctx, args) : NULL;
+    bool sound = ctx && args && args->size == sizeof *args && wl_context_mine(ctx);
+    wl_kept *kept = sound ? take(ctx, args) : NULL;
     bool found = kept && kept->made && same_call(ctx, kept->made, args);
     if (found) {
         clear_message();

@@ -51,6 +51,9 @@ static const command command_table[] = {
      "measures the candidates of problems on the GPU; later choices know the fastest"},
     {"explain", "NAME|PROBLEM", 1, HAS(JSON) | HAS(SPEC), cli_explain,
      "what each part of the name means, its plan, who chose it"},
+    {"cache", "ls|path|verify|prune|export|explain-key A B", 1,
+     HAS(JSON) | HAS(SPEC) | HAS(OUT) | HAS(SIZE), cli_cache,
+     "what it holds, where, whether it is sound, less of it, a tar of it (-o); how keys differ"},
     {"doctor", "", 0, HAS(JSON) | HAS(SPEC), cli_doctor,
      "what was found where, what is missing and how to get it"},
     {"tune-worker", "", 0, HAS(SPEC) | HAS(DEVICE), cli_worker, ""}, /* hidden: wl_tune's own */

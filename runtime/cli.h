@@ -25,6 +25,7 @@
     X(WORKLOAD, "--workload", "FILE", "the problems: one a line; # begins a comment")              \
     X(SECONDS, "--seconds", "S", "time for all problems together (30 for each)")                   \
     X(ALL, "--all", NULL, "measure anew what is tuned, and every candidate to the end")            \
+    X(SIZE, "--size", "BYTES", "down to so many, as 512M, in place of WARPLOOM_CACHE_SIZE")        \
     X(COMPILE_ONLY, "--compile-only", NULL, "fill the cache for a machine with a GPU; no GPU here")
 
 typedef enum {
@@ -52,6 +53,7 @@ wl_status cli_run(const cli_args *args);
 wl_status cli_verify(const cli_args *args);
 wl_status cli_sim(const cli_args *args);
 wl_status cli_doctor(const cli_args *args);
+wl_status cli_cache(const cli_args *args);
 wl_status cli_tune(const cli_args *args);
 wl_status cli_worker(const cli_args *args);
 

@@ -26,19 +26,20 @@ const char *const *wl_compile_options(void) {
     return options;
 }
 
-wl_hash wl_compile_key(const wl_compile_input *in, const wl_nvrtc *nvrtc) {
+wl_hash wl_compile_key(const wl_compile_input *in, const wl_nvrtc *nvrtc, wl_buf *fields) {
     wl_hasher h;
     wl_hash_begin(&h);
-    wl_hash_text(&h, SCHEMA);
-    wl_hash_text(&h, nvrtc->identity);
-    wl_hash_text(&h, in->arch);
-    wl_hash_text(&h, in->kernel ? in->kernel : "");
-    wl_hash_text(&h, in->lenient ? "lenient" : "gate");
-    for (size_t i = 0; options[i]; i++) wl_hash_text(&h, options[i]);
-    wl_hash_text(&h, in->source);
+    h.fields = fields;
+    wl_hash_named(&h, "schema", SCHEMA);
+    wl_hash_named(&h, "nvrtc", nvrtc->identity);
+    wl_hash_named(&h, "arch", in->arch);
+    wl_hash_named(&h, "entry", in->kernel ? in->kernel : "");
+    wl_hash_named(&h, "gate", in->lenient ? "lenient" : "gate");
+    for (size_t i = 0; options[i]; i++) wl_hash_named(&h, "option", options[i]);
+    wl_hash_named(&h, "source", in->source);
     for (size_t i = 0; i < in->n_headers; i++) {
-        wl_hash_text(&h, in->headers[i].name);
-        wl_hash_text(&h, in->headers[i].text);
+        wl_hash_named(&h, "header's name", in->headers[i].name);
+        wl_hash_named(&h, in->headers[i].name, in->headers[i].text);
     }
     return wl_hash_end(&h);
 }

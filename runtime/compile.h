@@ -31,8 +31,9 @@ typedef struct {
 
 /* The options in their fixed order, after --gpu-architecture=ARCH; ends with NULL. */
 const char *const *wl_compile_options(void);
-/* Hash of schema, source, headers, options, arch, entry, gate, NVRTC identity: a kernel's key. */
-wl_hash wl_compile_key(const wl_compile_input *in, const wl_nvrtc *nvrtc);
+/* Hash of schema, source, headers, options, arch, entry, gate, NVRTC identity: a kernel's key.
+   fields, if not NULL, gets what was hashed, as wl_hasher says. */
+wl_hash wl_compile_key(const wl_compile_input *in, const wl_nvrtc *nvrtc, wl_buf *fields);
 /* Compiles in a thread of its own with a big stack. ECOMPILE: NVRTC's and ptxas' errors (the first
    five), moved to the template's file and line; or the log gate's reasons, which reject the kernel:
    spills, a stack frame, serialised wgmma, setmaxnreg ignored, injected waits (C7517), any warning;

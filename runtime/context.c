@@ -10,6 +10,25 @@
 #define SLOTS 4096
 #define CAPTURED_SLOTS 4096
 
+static atomic_uint forks; /* how often this process is a child of a child */
+
+static void count_fork(void) {
+    atomic_fetch_add(&forks, 1);
+}
+static void watch_forks(void) {
+    pthread_atfork(NULL, NULL, count_fork);
+}
+
+bool wl_context_mine(const wl_context *ctx) {
+    return ctx->forks == atomic_load_explicit(&forks, memory_order_relaxed);
+}
+
+wl_status wl_context_check(const wl_context *ctx) {
+    if (!ctx) return fail(WL_EINVAL, "ctx is NULL: wl_open makes one");
+    if (wl_context_mine(ctx)) return WL_OK;
+    return fail(WL_EINVAL, "ctx was opened before fork(): a child process opens one of its own");
+}
+
 static wl_status check(const wl_driver *driver, CUresult result, const char *what) {
     return result ? wl_driver_fail(driver, result, what) : WL_OK;
 }
@@ -63,7 +82,10 @@ wl_status wl_open(wl_context **out, const wl_options *options) {
     clear_message();
     if (!out) return fail(WL_EINVAL, "out is NULL");
     *out = NULL;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
     wl_context *ctx = wl_alloc(sizeof *ctx);
+    ctx->forks = atomic_load(&forks);
     pthread_mutex_init(&ctx->lock, NULL);
     wl_status status = wl_tools_open(&ctx->tools, options);
     if (!status) status = wl_driver_get(options ? options->device : NULL, &ctx->driver);
@@ -90,7 +112,7 @@ static void close_device(wl_context *ctx) {
 
 void wl_close(wl_context *ctx) {
     if (!ctx) return;
-    if (ctx->cuda) close_device(ctx);
+    if (ctx->cuda && wl_context_mine(ctx)) close_device(ctx);
     for (int i = 0; i < WL_BUCKETS; i++)
         for (wl_node *node = atomic_load(&ctx->table[i]), *next; node; node = next) {
             next = node->next;

@@ -46,7 +46,13 @@ struct wl_context {
     void (*log)(void *user, const char *message);
     void *log_user;
     bool told; /* that the cache has trouble */
+    unsigned forks; /* of the process and its parents, when the context was opened */
 };
+
+/* False in a child of fork that inherited the context: neither CUDA nor locks survive in it. */
+bool wl_context_mine(const wl_context *ctx);
+/* EINVAL: ctx is NULL or not this process's. */
+wl_status wl_context_check(const wl_context *ctx);
 
 /* Makes the context's CUDA context current; returns the caller's, for leave. */
 CUcontext wl_context_enter(const wl_context *ctx);

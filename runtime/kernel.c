@@ -71,18 +71,21 @@ typedef struct {
     char entry[128];
     char by[256]; /* what a tuned record says; "" when none was asked */
     wl_hash key; /* of the choice */
+    wl_buf *fields; /* what the key is made of; NULL: not asked */
 } question;
 
 /* No GPU's name and no driver in it: a cache filled without a GPU serves one that has it. */
 static wl_status choice_key(wl_tools *tools, const wl_request *request, question *q) {
     wl_hasher hasher;
     wl_hash_begin(&hasher);
-    wl_hash_text(&hasher, SCHEMA);
-    wl_hash_text(&hasher, wl_generator_digest);
+    hasher.fields = q->fields;
+    wl_hash_named(&hasher, "schema", SCHEMA);
+    wl_hash_named(&hasher, "generator", wl_generator_digest);
     wl_status status = wl_tools_hash_specs(tools, &hasher);
-    wl_hash_text(&hasher, q->verb);
-    wl_hash_text(&hasher, q->arg.data);
-    wl_hash_text(&hasher, request->ptx ? PTX_ARCH : request->arch ? request->arch : WL_ARCH);
+    wl_hash_named(&hasher, "question", q->verb);
+    wl_hash_named(&hasher, *q->verb == 'l' ? "name" : "problem", q->arg.data);
+    wl_hash_named(&hasher, "arch",
+                  request->ptx ? PTX_ARCH : request->arch ? request->arch : WL_ARCH);
     q->key = wl_hash_end(&hasher);
     return status;
 }
@@ -327,32 +330,69 @@ done:
     return status;
 }
 
+/* What kernel i of a launch is compiled from. */
+typedef struct {
+    wl_compile_input in;
+    const wl_nvrtc *nvrtc;
+    wl_buf source, map;
+    char *name;
+} origin;
+
+static wl_status find_origin(wl_tools *tools, const wl_request *request, const wl_launch *launch,
+                            int i, origin *out) {
+    const char *symbol = launch->kernel[i].symbol;
+    *out = (origin){.name = wl_format("%s.cu", symbol)};
+    out->in = (wl_compile_input){.name = request->text ? request->file : out->name,
+                                 .kernel = symbol,
+                                 .arch = request->ptx ? PTX_ARCH : launch->arch,
+                                 .lenient = request->text != NULL};
+    wl_status status = wl_tools_compiler(tools, &out->nvrtc, &out->in);
+    if (!status && !request->text) status = wl_tools_ask(tools, "source", symbol, &out->source);
+    if (!status && !request->text) status = wl_tools_ask(tools, "linemap", symbol, &out->map);
+    out->in.source = request->text ? request->text : out->source.data;
+    out->in.linemap = request->text ? NULL : out->map.data;
+    return status;
+}
+
+static void origin_free(origin *t) {
+    wl_buf_free(&t->source);
+    wl_buf_free(&t->map);
+    free(t->name);
+}
+
 /* Image i of made: from the cache under its source's key, else compiled and put there. */
 static wl_status make_image(wl_tools *tools, const wl_request *request, wl_made *made, int i,
                             const char **identity) {
-    const char *symbol = made->launch.kernel[i].symbol;
     wl_compiled *out = &made->compiled[i];
-    wl_buf source = {0}, map = {0};
-    const wl_nvrtc *nvrtc;
-    char *name = wl_format("%s.cu", symbol);
-    wl_compile_input in = {.name = request->text ? request->file : name,
-                           .kernel = symbol,
-                           .arch = request->ptx ? PTX_ARCH : made->launch.arch,
-                           .lenient = request->text != NULL};
-    wl_status status = wl_tools_compiler(tools, &nvrtc, &in);
-    if (!status && !request->text) status = wl_tools_ask(tools, "source", symbol, &source);
-    if (!status && !request->text) status = wl_tools_ask(tools, "linemap", symbol, &map);
-    if (status) goto done;
-    in.source = request->text ? request->text : source.data;
-    in.linemap = request->text ? NULL : map.data;
-    made->key[i] = wl_compile_key(&in, nvrtc);
-    *identity = nvrtc->identity;
-    if (request->fresh || !find_image(tools, &made->key[i], in.arch, &out->image))
-        status = compile_once(tools, request, nvrtc, &in, &made->key[i], out);
-done:
-    wl_buf_free(&source);
-    wl_buf_free(&map);
-    free(name);
+    origin t;
+    wl_status status = find_origin(tools, request, &made->launch, i, &t);
+    if (!status) {
+        made->key[i] = wl_compile_key(&t.in, t.nvrtc, NULL);
+        *identity = t.nvrtc->identity;
+    }
+    if (!status && (request->fresh || !find_image(tools, &made->key[i], t.in.arch, &out->image)))
+        status = compile_once(tools, request, t.nvrtc, &t.in, &made->key[i], out);
+    origin_free(&t);
+    return status;
+}
+
+wl_status wl_kernel_keys(wl_tools *tools, const wl_request *request, wl_hash keys[2],
+                         wl_buf fields[2]) {
+    question q;
+    wl_launch *launch = wl_alloc(sizeof *launch);
+    wl_status status = pose(tools, request, &q);
+    q.fields = &fields[0];
+    if (!status) status = choice_key(tools, request, &q);
+    keys[0] = q.key;
+    wl_buf_free(&q.arg);
+    if (!status) status = choose(tools, request, launch, NULL);
+    if (!status) {
+        origin t;
+        status = find_origin(tools, request, launch, 0, &t);
+        if (!status) keys[1] = wl_compile_key(&t.in, t.nvrtc, &fields[1]);
+        origin_free(&t);
+    }
+    free(launch);
     return status;
 }
 

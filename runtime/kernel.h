@@ -36,6 +36,10 @@ wl_status wl_kernel_choose(wl_tools *tools, const wl_request *request, wl_launch
    with the layers looked at when JIT is off; EDEVICE when the record is for another arch. */
 wl_status wl_kernel_get(wl_tools *tools, const wl_request *request, wl_made *out);
 void wl_made_free(wl_made *made);
+/* The keys of a request's choice and of its first kernel, and what they are made of: names and
+   texts as wl_hasher's fields. Compiles nothing, but opens NVRTC. */
+wl_status wl_kernel_keys(wl_tools *tools, const wl_request *request, wl_hash keys[2],
+                         wl_buf fields[2]);
 /* Has the cache record and images of request->name? */
 bool wl_kernel_cached(wl_tools *tools, const wl_request *request);
 /* A hand-edited text alone, whatever its entry's name (written to entry[128]): no record, no cache.

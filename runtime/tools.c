@@ -307,8 +307,10 @@ wl_status wl_tools_hash_specs(wl_tools *tools, wl_hasher *hasher) {
     wl_status status = read_specs(tools);
     for (size_t i = 0; i < tools->n_specs && !status; i++) {
         const char *slash = strrchr(tools->spec[i].path, '/');
-        wl_hash_text(hasher, slash ? slash + 1 : tools->spec[i].path);
+        const char *name = slash ? slash + 1 : tools->spec[i].path;
+        wl_hash_named(hasher, "spec's name", name);
         wl_hash_field(hasher, tools->spec[i].text.data, tools->spec[i].text.size);
+        wl_hash_note(hasher, name, tools->spec[i].text.data);
     }
     return status;
 }

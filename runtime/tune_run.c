@@ -538,11 +538,12 @@ static const wl_tune_options defaults = {.size = sizeof defaults};
 wl_status wl_tune(wl_context *ctx, const char *const *problems, int n,
                   const wl_tune_options *options) {
     clear_message();
-    if (!ctx) return fail(WL_EINVAL, "ctx is NULL: wl_open makes one");
+    wl_status status = wl_context_check(ctx);
+    if (status) return status;
     run r = {.options = options ? options : &defaults,
              .tools = ctx->tools,
              .lock = &ctx->lock};
-    wl_status status = check_call(r.tools, problems, n, r.options);
+    status = check_call(r.tools, problems, n, r.options);
     if (!status && ctx->driver->simulator)
         status = fail(WL_EDEVICE, "tune: the simulator's times say nothing of a GPU; tune where "
                       "there is one");

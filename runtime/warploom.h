@@ -4,7 +4,9 @@
    Every function that can fail returns a wl_status; wl_error() then gives this thread's message,
    one sentence that names the argument, the rule and the remedy. Nothing here prints, exits or
    throws. A context may be used by several threads at once. It belongs to one device: the one that
-   was current in wl_open. Do not use it across fork().
+   was current in wl_open. In a child of fork() a context of the parent's fails with EINVAL, and
+   wl_close frees its memory and leaves the device alone; the child may open its own, but not where
+   the parent had initialised CUDA itself (a rule of CUDA's): there, fork first, or exec.
    A call may be captured into a CUDA graph once it was prepared (wl_prepare, or a first call); the
    graph must not be launched after wl_close. At most 4,096 launches of a context may be in flight,
    and 4,096 be captured; those with a workspace of their own don't count. */

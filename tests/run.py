@@ -549,6 +549,50 @@ def check_size():
     return result
 
 
+def check_bugs():
+    """tests/cache_bugs.md has a test that is there, or (at most 15) code that is, for each bug."""
+    result = Result()
+    rows = re.findall(r"^\| (\d+) \| (.*?) \| (.*?) \| (.*) \|$",
+                      open(ROOT + "/tests/cache_bugs.md", encoding="utf-8").read(), re.M)
+    result.expect([int(row[0]) for row in rows] == list(range(1, 59)), "not the rows 1 to 58")
+    for number, report, _, where in rows:
+        file, text = where.removeprefix("code ").split(": ", 1)
+        has = open(os.path.join(ROOT, file), encoding="utf-8").read()
+        wanted = [text] if where.startswith("code ") else [
+            f"TEST({text}) {{", f"def {text}(", f'Row("{text} ']
+        result.expect(re.search(r"#\d", report) and any(w in has for w in wanted),
+                      f"bug {number}, {report}: {file} has no {text}")
+    code = sum(row[3].startswith("code ") for row in rows)
+    result.expect(code <= 15, f"{code} bugs have no test, at most 15 may")
+    return result
+
+
+def check_alone():
+    """No program calls the network; no kernel includes what a toolkit would have to bring."""
+    result = Result()
+    for program in ("warploom", "libwarploom.so", "libwarploom-gen.so", "sim/libcuda.so.1"):
+        names = call(["nm", "-D", "--undefined-only", f"{BUILD}/{program}"]).stdout.split()
+        network = {"socket", "connect", "getaddrinfo", "gethostbyname", "bind", "listen"}
+        used = {name.split("@")[0] for name in names} & network
+        result.expect(names and not used, f"{program} calls {used or 'nothing at all'}")
+    own = set(os.listdir(ROOT + "/templates/device"))
+    for path in glob.glob(ROOT + "/generated/*.cu") + glob.glob(ROOT + "/templates/device/*"):
+        included = set(re.findall(r"#include\s*[<\"]([^>\"]+)",
+                                  open(path, encoding="utf-8").read()))
+        result.expect(included <= own, f"{path} includes {included - own}")
+    return result
+
+
+def check_torture():
+    """The cache under crowds, kills, damage, failing calls, odd places: `make torture`, short."""
+    done = call([sys.executable, "tests/torture/torture.py", "--short"], BUILD=BUILD)
+    told = re.search(r"^(\d+) faults$", done.stdout, re.M)
+    result = Result(done.stdout.count("\n  "))
+    if not told or done.returncode:
+        result.failures.append(f"exit {done.returncode}\n{done.stdout}{done.stderr}")
+    return result
+
+
 def check_second():
     """A cache filled by `compile` with no GPU serves a process with neither generator nor NVRTC."""
     result = Result()
@@ -601,8 +645,8 @@ def check_emit_all():
 CHECKS = [check_cover_even, check_cover_odd, check_simulated_even, check_simulated_odd,
           check_coverage, check_sanitized, check_lines,
           check_knobs, check_unit, check_cli, check_bad, check_python, check_examples,
-          check_determinism, check_generated, check_second, check_layers, check_columns,
-          check_size]
+          check_torture, check_bugs, check_alone, check_determinism, check_generated, check_second,
+          check_layers, check_columns, check_size]
 
 
 def guarded(check):

@@ -2,6 +2,8 @@
    SPDX-License-Identifier: BSD-3-Clause */
 #include "fakes.h"
 
+#include <sys/wait.h>
+
 #include <math.h>
 #include <pthread.h>
 
@@ -835,6 +837,36 @@ TEST(the_current_context_decides_the_device) {
     CHECK(!seen);
     close_context();
     driver->cuDevicePrimaryCtxRelease_v2(1);
+}
+
+/* What was inherited is refused and freed; a context of the child's own works, and the parent's. */
+TEST(fork_after_use) {
+    open_context(NULL);
+    wl_forward_args a = usual();
+    int status = 1;
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    pid_t child = fork();
+    if (!child) {
+        static const char why[] = "ctx was opened before fork(): a child process opens one of its "
+                                  "own";
+        const char *problem = "x";
+        size_t bytes;
+        test_bad = 0;
+        CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL, why);
+        CHECK_FAIL(wl_prepare(ctx, &a), WL_EINVAL, why);
+        CHECK_FAIL(wl_scratch(ctx, &a, &bytes), WL_EINVAL, why);
+        CHECK_FAIL(wl_tune(ctx, &problem, 1, NULL), WL_EINVAL, why);
+        wl_close(ctx);
+        CHECK_INT(wl_open(&ctx, NULL), WL_OK);
+        CHECK_INT(wl_forward(ctx, &a), WL_OK);
+        wl_close(ctx);
+        fflush(stdout);
+        _exit(test_bad != 0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && !status);
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    close_context();
 }
 
 TEST(another_architecture_is_refused) {

@@ -4,6 +4,7 @@ SPDX-License-Identifier: BSD-3-Clause
 In a row's strings, {P} is a whole problem, {NAME} its preferred candidate, {T} the row's folder,
 {ROOT} the checkout. stdout and stderr are exact texts, patterns (re.compile) or None: anything.
 """
+import hashlib
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 
@@ -56,6 +58,43 @@ def file_begins(name, head):
     return check
 
 
+def entry(kind, payload):
+    """An entry's bytes, as the cache writes them."""
+    def field(data):
+        return struct.pack("<Q", len(data)) + data
+
+    key = bytes.fromhex(kind[1])
+    head = struct.pack("<8sII32sQ", b"warploom", 1, ord(kind[0]), key, len(payload))
+    hashed = hashlib.blake2b(field(head) + field(payload), digest_size=32)
+    return head + hashed.digest() + payload
+
+
+CACHE = {"WARPLOOM_CACHE": "rw", "WARPLOOM_CACHE_DIR": "{T}/c"}
+A, ZERO = "a" + 63 * "0", 64 * "0"
+ENTRIES = {f"c/v1/0/0/{ZERO}.choice": entry(("c", ZERO), b"choice fwd_x\n"),
+           f"c/v1/a/0/{A}.kernel": entry(("k", A), b"\x7fELF\n\n"),
+           f"c/v1/a/0/{A}.tuned": entry(("t", A), b"choice fwd_y\n")}
+FAULTY = {f"c/v1/f/0/f{63 * '0'}.kernel": b"rubbish"}
+
+
+def gone(name):
+    def check(out, folder):
+        assert not os.path.exists(os.path.join(folder, name)), name
+    return check
+
+
+def archive(name):
+    """A tar whose members are the entries and their folders, closed to others."""
+    def check(out, folder):
+        with tarfile.open(os.path.join(folder, name)) as tar:
+            members = {m.name: m for m in tar.getmembers()}
+            files = {"c/" + n: tar.extractfile(m).read() for n, m in members.items() if m.isfile()}
+        assert files == ENTRIES, sorted(files)
+        folders = {n for n, m in members.items() if m.isdir() and m.mode == 0o700}
+        assert folders == {"v1", "v1/0", "v1/0/0", "v1/a", "v1/a/0"}, folders
+    return check
+
+
 COMPILE_KEYS = ("name arch registers spill_bytes stack_bytes shared_bytes barriers cubin_bytes "
                 "compile_ms")
 RUN_KEYS = "name time_us tflops rows checked norm_ratio max_error lse_error"
@@ -93,7 +132,7 @@ ROWS = [
     Row("list -- {P}", 0, out=ANY),
     Row("list -", 2, say("problem: expected key=value, got '-'")),
     *[Row(f"{c} -h", 0, out=re.compile(rf"warploom {c}\b.*Options:\n.*-h ", re.S))
-      for c in "list check emit compile run verify sim tune explain doctor".split()],
+      for c in "list check emit compile run verify sim tune explain cache doctor".split()],
     Row("tune", 2, say("tune: give PROBLEM, or --workload FILE with a problem a line")),
     Row("tune --workload {T}/none", 2, say("{T}/none: cannot open: No such file or directory")),
     Row("tune --seconds soon {P}", 2,
@@ -357,6 +396,52 @@ ROWS = [
         env={"WARPLOOM_CACHE": "rw", "WARPLOOM_CACHE_DIR": "{T}/c"}),
     Row("doctor --json", 0, out=ANY, then=rows_of("what state detail")),
     Row("doctor", 2, ANY, env={"WARPLOOM_CACHE": "maybe"}),
+    Row("doctor", 2, say("cache size: expected bytes, or a number with K, M or G behind, got '1T'"),
+        env={"WARPLOOM_CACHE_SIZE": "1T"}),
+
+    # cache
+    Row("cache", 2, say("cache: ls|path|verify|prune|export|explain-key A B is missing; see "
+                        "'warploom cache -h'")),
+    Row("cache lsx", 2, say("cache: unknown word 'lsx'; did you mean 'ls'")),
+    Row("cache frobnicate", 2, say("cache: unknown word 'frobnicate'; see 'warploom cache -h'")),
+    Row("cache ls all", 2, say("cache ls takes no operand, got 'all'")),
+    Row("cache path", 0, out="{T}/c\n", env=CACHE),
+    Row("cache path --json", 0, env={**CACHE, "WARPLOOM_CACHE_SIZE": "2K"},
+        out='[\n {{"path": "{T}/c", "mode": "rw", "limit": 2048, "reason": ""}}\n]\n'),
+    Row("cache ls", 0, env=CACHE, out=""),
+    Row("cache ls --json", 0, env=CACHE, files=ENTRIES, out=ANY,
+        then=rows_of("kind bytes used name key")),
+    Row("cache ls", 0, env=CACHE, files=ENTRIES, out=re.compile(
+        r"\Akind +bytes +used +name +key\nchoice +101 +20\d\d-.*Z +fwd_x +0000.*\n"
+        r"kernel +94 +20\d\d-.*Z +a000.*\ntuned +101 .* +fwd_y +a000.*\n\Z")),
+    Row("cache verify", 0, env=CACHE, files=ENTRIES, out=""),
+    Row("cache verify", 6, say("cache: 1 of 4 entries are faulty: they are made anew when they are "
+                               "needed"),
+        "{T}/c/v1/f/0/f" + 63 * "0" + ".kernel: too short\n", env=CACHE,
+        files={**ENTRIES, **FAULTY}, then=gone("c/v1/f/0/f" + 63 * "0" + ".kernel")),
+    Row("cache verify --json", 6, say("cache: 1 of 4 entries are faulty: they are passed over, and "
+                                      "stay: the cache is not writable"), ANY,
+        env={**CACHE, "WARPLOOM_CACHE": "ro"}, files={**ENTRIES, **FAULTY}, then=rows_of("fault")),
+    Row("cache prune", 0, env=CACHE, files=ENTRIES,
+        out="evicted  freed  kept  bytes  swept\n      0      0     3  12288      0\n"),
+    Row("cache prune --size 1K", 0, env=CACHE, files=ENTRIES, out=ANY),
+    Row("cache prune --size lots", 2, env=CACHE, err=say(
+        "--size: expected bytes, or a number with K, M or G behind, got 'lots'")),
+    Row("cache prune", 1, say("cache {T}/c (ro): it cannot be written; see 'warploom doctor'"),
+        env={**CACHE, "WARPLOOM_CACHE": "ro"}),
+    Row("cache export", 2, env=CACHE, err=say(
+        "cache export: -o is missing: the archive to write, as cache.tar")),
+    Row("cache export -o {T}/x.tar", 0, env=CACHE, files={**ENTRIES, **FAULTY},
+        out="entries  bytes\n      3   6656\n", then=archive("x.tar")),
+    Row("cache export -o {T}/no/x.tar", 1, env=CACHE, files=ENTRIES,
+        err=say("{T}/no/x.tar: cannot write: No such file or directory")),
+    Row("cache explain-key {NAME}", 2,
+        say('cache explain-key: expected A and B, each NAME or "PROBLEM"')),
+    Row("cache explain-key {NAME} nope", 2, ANY),
+    Row("cache explain-key --json {NAME} {NAME}", 0, env=NVRTC, out=re.compile(
+        r'"record": "choice", "differs_in": "nothing", .*"kernel", "differs_in": "nothing"', re.S)),
+    Row("cache explain-key '{P}' '{P} seq_k=640'", 0, env=NVRTC, out=re.compile(
+        r"^choice +problem +.* seq_k=64 .* seq_k=640 .*\nkernel +entry +{NAME} +fwd_", re.M)),
 ]
 
 
@@ -435,6 +520,7 @@ def full_disk(build, options, *words):
 
 def run(build, **options):
     """(how many rows hold, a text for each that does not). Options go to the environment."""
+    os.umask(0o022)  # folders that a group may write are not used
     first = subprocess.run([build + "/warploom", "list", *P.split()], stdout=subprocess.PIPE,
                            text=True, env=environment(build, "/tmp", {}, options))
     name = first.stdout.split("\n")[0]

@@ -348,17 +348,17 @@ TEST(keys) {
     other[4].lenient = true;
     other[5].kernel = "l";
     other[6].kernel = NULL;
-    wl_hash key = wl_compile_key(&base, nvrtc(true));
+    wl_hash key = wl_compile_key(&base, nvrtc(true), NULL);
     for (int i = 0; i < 7; i++) {
-        wl_hash differs = wl_compile_key(&other[i], nvrtc(true));
+        wl_hash differs = wl_compile_key(&other[i], nvrtc(true), NULL);
         CHECK(memcmp(&key, &differs, sizeof key));
     }
     base.linemap = "no part of it";
     base.name = "nor this";
-    wl_hash same = wl_compile_key(&base, nvrtc(true));
+    wl_hash same = wl_compile_key(&base, nvrtc(true), NULL);
     CHECK(!memcmp(&key, &same, sizeof key));
     newer.identity[0] ^= 1;
-    wl_hash differs = wl_compile_key(&base, &newer);
+    wl_hash differs = wl_compile_key(&base, &newer, NULL);
     CHECK(memcmp(&key, &differs, sizeof key));
     CHECK_STR(wl_compile_options()[0], "--std=c++17");
 }

@@ -1,6 +1,9 @@
 /* test_kernel.c - launch records; get from cache, generator and NVRTC; loading.
    SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE
 #include "fakes.h"
+
+#include <fcntl.h>
 
 #include "kernel.h"
 #include "tuned.h"
@@ -312,6 +315,43 @@ TEST(another_problem_shares_the_kernel_but_not_the_choice) {
     wl_made_free(&made);
     CHECK_INT(get(tools, &(wl_request){.problem = &q, .fresh = true}), WL_ECOMPILE);
     wl_tools_close(tools);
+}
+
+/* Nothing but the fields is in a key: no variable, no time of a file, no folder. */
+TEST(keys_are_of_their_fields) {
+    wl_hash keys[4][2];
+    wl_buf fields[4][2] = {0};
+    char path[128];
+    fakes();
+    spec_file("s.yaml", "name: s\n");
+    snprintf(path, sizeof path, "%s/s.yaml", fake_root);
+    setenv("WARPLOOM_SPECS", path, 1);
+    for (int i = 0; i < 4; i++) {
+        wl_request r = {.name = i == 3 ? "fwd_two" : "fwd_one"};
+        wl_tools *tools = tools_now();
+        CHECK_INT(wl_kernel_keys(tools, &r, keys[i], fields[i]), WL_OK);
+        wl_tools_close(tools);
+        const struct timespec old[2] = {{i, 0}, {i, 0}};
+        CHECK(!utimensat(AT_FDCWD, path, old, 0));
+        setenv("UNRELATED", i ? "a" : "b", 1);
+        setenv("WARPLOOM_CACHE_SIZE", "5M", 1);
+        CHECK(!chdir(i ? "/usr" : "/"));
+    }
+    for (int i = 1; i < 4; i++)
+        for (int r = 0; r < 2; r++)
+            CHECK_INT(memcmp(&keys[0][r], &keys[i][r], sizeof(wl_hash)) != 0, i == 3);
+    CHECK(!memcmp(fields[0][0].data, "schema\0warploom choice 1\0generator", 34));
+    static const char spec[] = "\0spec's name\0s.yaml\0s.yaml\0name: s\n";
+    static const char header[] = "\0one.cuh\0// a header\n";
+    CHECK(memmem(fields[0][0].data, fields[0][0].size, spec, sizeof spec));
+    CHECK(memmem(fields[0][1].data, fields[0][1].size, header, sizeof header));
+    setenv("FAKE_GEN_FAIL", "source", 1);
+    wl_tools *tools = tools_now();
+    CHECK_INT(wl_kernel_keys(tools, &(wl_request){.name = "fwd_one"}, keys[0], fields[0]),
+              WL_ESPEC);
+    wl_tools_close(tools);
+    for (int i = 0; i < 8; i++) wl_buf_free(&fields[i / 2][i % 2]);
+    fakes();
 }
 
 /* ---- tuned records ---- */

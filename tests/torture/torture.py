@@ -175,7 +175,7 @@ def torture_calls(place):
         for path in place.files(".kernel") + place.files(".choice"):
             os.utime(path, (1e9, 1e9))
 
-    runs = 0
+    runs, built = 0, sorted(os.listdir(BUILD))
     for prepare in (nothing, filled, spoilt, old):
         small = {"WARPLOOM_CACHE_SIZE": "4K"} if prepare is spoilt else {}
         lines = steps(place, prepare)
@@ -187,12 +187,14 @@ def torture_calls(place):
                 number = "0" if name == "SHORT" else str(getattr(errno, name))
                 place.use("get", "fwd_a", LD_PRELOAD=SHIM, SHIM_AT=str(at), SHIM_ERRNO=number,
                           **small)
+                expect(not place.files(".tmp"), f"{name} at {line}: a temporary file is left")
                 place.use("get", "fwd_a")
                 runs += 1
         prepare()
         place.use("get", "fwd_a", LD_PRELOAD=SHIM, SHIM_ALL="1")
         print(f"  {prepare.__name__}: {len(lines)} calls")
     place.compiled()
+    expect(sorted(os.listdir(BUILD)) == built, "something was written beside the program")
     print(f"  {runs} runs with a call that failed")
 
 
