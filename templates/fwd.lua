@@ -56,12 +56,13 @@ function M.plan(c)
     p.k_steps = ceil_div(c.head_dim, 16)
     p.slot_panels = math.max(p.qk_panels, p.v_panels)
     p.slot_bytes = p.slot_panels * c.tile_n * panel_row_bytes
-    p.q_bytes = c.consumer_warpgroups * p.qk_panels * 64 * panel_row_bytes
+    p.q_buffers = c.consumer_warpgroups + ({none = 0, one = 1, two = 2, all = 3})[c.q_spare]
+    p.q_bytes = p.q_buffers * p.qk_panels * 64 * panel_row_bytes
     p.o_stages = math.min(2, p.v_panels)
     p.o_bytes = c.consumer_warpgroups * 4 * p.o_stages * 16 * panel_row_bytes
     p.ring_bytes = c.stages * p.slot_bytes
     p.ones_bytes = c.row_sums == "add" and 0 or 16 * panel_row_bytes
-    local barriers = 2 * c.stages + 2 * c.consumer_warpgroups
+    local barriers = 2 * c.stages + 2 * p.q_buffers
     local tail = 8 * barriers
     if c.schedule == "dynamic" then tail = tail + 4 * 8 + 2 * 4 end
     p.shared_bytes = round_up(p.q_bytes + p.ring_bytes + p.ones_bytes + p.o_bytes + tail, 1024)
