@@ -15,6 +15,7 @@ constexpr int head_dim_v = 128;
 constexpr int tile_n = 64; // keys
 constexpr int stages = 4;
 constexpr int consumers = 3;
+constexpr int q_stages = 1; // buffers of 64 query rows that each of them has
 constexpr int threads = 512;
 constexpr int qk_panels = 3, v_panels = 2; // of 64 columns, 128 bytes a row
 constexpr int slot_panels = 3;
@@ -23,16 +24,17 @@ constexpr int o_stages = 2;
 constexpr int s_regs = tile_n / 2, o_regs = head_dim_v / 2; // accumulators a thread holds
 constexpr int clear_columns = tile_n > 64 ? tile_n - 64 : 0; // of a tile but the last: no mask
 constexpr int q_panel_bytes = 64 * 128, slot_panel_bytes = tile_n * 128;
+constexpr int q_step = qk_panels * q_panel_bytes / 16;
 constexpr int slot_step = slot_panels * slot_panel_bytes / 16; // between descriptors of slots
 constexpr int v_step = slot_step;
 constexpr float sum_limit = 4294967296.0f; // P and its sums have the range for it
 
 struct Smem {
-    alignas(1024) u16 q[consumers][qk_panels][64][64];
+    alignas(1024) u16 q[consumers][q_stages][qk_panels][64][64];
     alignas(1024) u16 ring[stages][slot_panels][tile_n][64];
     alignas(1024) u16 o[consumers][4][o_stages][16][64];
     u64 full[stages], empty[stages];
-    u64 q_full[consumers], q_empty[consumers];
+    u64 q_full[consumers][q_stages], q_empty[consumers][q_stages];
     Handout items;
 };
 static_assert(sizeof(Smem) == 222208, "the launch record says how much is there");
@@ -116,24 +118,27 @@ __device__ __forceinline__ void load_keys_values(Smem &s, const fwd_params &p,
 __device__ __forceinline__ void load_queries(Smem &s, const fwd_params &p, const TensorMap &q_map)
 {
     const int items = p.pairs * p.row_tiles;
-    u32 parity = ~0u; // a bit a consumer
+    Ring rings[consumers] = {};
     for (u32 turn = 0;; turn++) {
         const int index = receive(s.items, turn);
         if (index >= items)
             break;
         const Item item = decode(p, index);
+        #pragma unroll
         for (int group = 0; group < consumers; group++) {
             const int row = item.row + group * FWD_GROUP_ROWS;
             if (row >= item.end)
                 break;
-            mbarrier_wait(&s.q_empty[group], parity >> group & 1);
-            parity ^= 1u << group;
-            mbarrier_arrive_expect(&s.q_full[group], qk_panels * q_panel_bytes);
+            Ring &at = rings[group];
+            u64 *full = &s.q_full[group][at.slot];
+            mbarrier_wait(&s.q_empty[group][at.slot], at.parity ^ 1);
+            mbarrier_arrive_expect(full, qk_panels * q_panel_bytes);
             #pragma unroll
             for (int panel = 0; panel < qk_panels; panel++) {
-                const BoxAt at = {panel * 64, row, item.head, item.batch};
-                tma_load(s.q[group][panel], q_map, at, &s.q_full[group]);
+                const BoxAt box = {panel * 64, row, item.head, item.batch};
+                tma_load(s.q[group][at.slot][panel], q_map, box, full);
             }
+            advance(at, q_stages);
         }
     }
 }
@@ -201,9 +206,9 @@ __device__ __forceinline__ void init_barriers(Smem &s)
         mbarrier_init(&s.full[i], 1);
         mbarrier_init(&s.empty[i], 4 * consumers); // one arrival a warp
     }
-    for (int i = 0; i < consumers; i++) {
-        mbarrier_init(&s.q_full[i], 1);
-        mbarrier_init(&s.q_empty[i], 4);
+    for (int i = 0; i < consumers * q_stages; i++) {
+        mbarrier_init(&s.q_full[0][i], 1);
+        mbarrier_init(&s.q_empty[0][i], 4);
     }
     init_handout(s.items, 4 * consumers + 1);
     mbarrier_init_fence();
@@ -227,13 +232,13 @@ __device__ __forceinline__ void consume(Smem &s, const fwd_params &p, const Tens
 {
     const int items = p.pairs * p.row_tiles, lane = threadIdx.x % 32;
     const int warp = __shfl_sync(full_warp, threadIdx.x / 32 % 4, 0);
-    const u64 q_tile = swizzled_tile(s.q[group], 16), k_tiles = swizzled_tile(s.ring, 16);
+    const u64 q_tiles = swizzled_tile(s.q[group], 16), k_tiles = swizzled_tile(s.ring, 16);
     const u64 v_tiles = swizzled_tile(s.ring, slot_panel_bytes);
     const float scale = p.scale_log2;
     float scores[s_regs], out[o_regs];
     u32 probs[s_regs / 2];
     Ring ring = {0, 0};
-    u32 q_parity = 0;
+    Ring q_ring = {0, 0};
     if (group == consumers - 1)
         named_arrive(1 + (group + 1) % consumers, 256);
 
@@ -263,8 +268,10 @@ __device__ __forceinline__ void consume(Smem &s, const fwd_params &p, const Tens
         }
         if (tiles == 0)
             continue;
-        mbarrier_wait(&s.q_full[group], q_parity);
-        q_parity ^= 1;
+        mbarrier_wait(&s.q_full[group][q_ring.slot], q_ring.parity);
+        const u64 q_tile = q_tiles + q_ring.slot * q_step;
+        u64 *q_empty = &s.q_empty[group][q_ring.slot];
+        advance(q_ring, q_stages);
 
         Rows rows;
         #pragma unroll
@@ -279,7 +286,7 @@ __device__ __forceinline__ void consume(Smem &s, const fwd_params &p, const Tens
         mbarrier_arrive_by(lane == 0, &s.empty[ring.slot]);
         advance(ring, stages);
         if (tiles == 1)
-            mbarrier_arrive_by(lane == 0, &s.q_empty[group]);
+            mbarrier_arrive_by(lane == 0, q_empty);
         const int first_column = (tiles - 1) * tile_n;
         if (first_column + tile_n > all_see)
             mask_scores(scores, s_regs, limit0 - first_column, limit1 - first_column);
@@ -309,7 +316,7 @@ __device__ __forceinline__ void consume(Smem &s, const fwd_params &p, const Tens
             pin(scores, s_regs);
             mbarrier_arrive_by(lane == 0, &s.empty[k_at.slot]);
             if (n == 0)
-                mbarrier_arrive_by(lane == 0, &s.q_empty[group]);
+                mbarrier_arrive_by(lane == 0, q_empty);
             // The first tile has seen the last of the group's 64 rows off; the columns that
             // all of them see are left out.
             if ((n + 1) * tile_n > all_see)

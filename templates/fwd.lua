@@ -2,12 +2,15 @@
 -- SPDX-License-Identifier: BSD-3-Clause
 --
 -- One warpgroup produces (TMA), `consumer_warpgroups` consume, 64 query rows each. K and V tiles
--- share one ring of slots, in the order K(n-1) V(n-1) K(n-2) …; Q has a buffer per consumer; each
--- warp stages its 16 output rows in a buffer of its own, so that a tile's store overlaps the next.
+-- share one ring of slots, in the order K(n-1) V(n-1) K(n-2) …; Q has a buffer per consumer, or
+-- two where there is room, so that the next rows are there before these are done (2 % at head_dim
+-- 64, 512 rows; one more buffer for all, in turn, would let waits alias); each warp stages its 16 output rows in a buffer of its own, so that a
+-- tile's store overlaps the next.
 
 local M = {}
 
 local panel_columns = 64 -- 128-byte rows of 16-bit elements: the span of the swizzle
+local most_shared = 232448 -- bytes that a block of sm_90 can have
 
 local function ceil_div(a, b) return (a + b - 1) // b end
 local function round_up(a, b) return ceil_div(a, b) * b end
@@ -56,16 +59,17 @@ function M.plan(c)
     p.k_steps = ceil_div(c.head_dim, 16)
     p.slot_panels = math.max(p.qk_panels, p.v_panels)
     p.slot_bytes = p.slot_panels * c.tile_n * panel_row_bytes
-    p.q_buffers = c.consumer_warpgroups + ({none = 0, one = 1, two = 2, all = 3})[c.q_spare]
-    p.q_bytes = p.q_buffers * p.qk_panels * 64 * panel_row_bytes
     p.o_stages = math.min(2, p.v_panels)
     p.o_bytes = c.consumer_warpgroups * 4 * p.o_stages * 16 * panel_row_bytes
     p.ring_bytes = c.stages * p.slot_bytes
     p.ones_bytes = c.row_sums == "add" and 0 or 16 * panel_row_bytes
-    local barriers = 2 * c.stages + 2 * p.q_buffers
-    local tail = 8 * barriers
-    if c.schedule == "dynamic" then tail = tail + 4 * 8 + 2 * 4 end
-    p.shared_bytes = round_up(p.q_bytes + p.ring_bytes + p.ones_bytes + p.o_bytes + tail, 1024)
+    local consumers, barriers = c.consumer_warpgroups, 2 * 8
+    local others = p.ring_bytes + p.ones_bytes + p.o_bytes + c.stages * barriers +
+        (c.schedule == "dynamic" and 2 * (barriers + 4) or 0)
+    local q_buffer = p.qk_panels * 64 * panel_row_bytes
+    p.q_stages = others + 2 * consumers * (q_buffer + barriers) <= most_shared and 2 or 1
+    p.q_bytes = consumers * p.q_stages * q_buffer
+    p.shared_bytes = round_up(others + p.q_bytes + consumers * p.q_stages * barriers, 1024)
     p.score_registers = c.tile_n // 2
     p.out_registers = c.head_dim_v // 2
     p.pv_columns = c.head_dim_v + (c.row_sums == "wgmma" and 8 or 0) -- V's, and ones
@@ -216,8 +220,8 @@ function M.explain(c, p)
         {"consumers", ("%d warpgroups of 64 rows, %d registers a thread; 1 producer warpgroup, %d")
             :format(c.consumer_warpgroups, c.registers_c, c.registers_p)},
         {"ring", ("%d slots of %d bytes: K and V tiles, in turn"):format(c.stages, p.slot_bytes)},
-        {"shared memory", ("%d bytes: Q %d, ring %d, O %d, barriers"):format(
-            p.shared_bytes, p.q_bytes, p.ring_bytes, p.o_bytes)},
+        {"shared memory", ("%d bytes: Q %d (%d stages), ring %d, O %d, barriers"):format(
+            p.shared_bytes, p.q_bytes, p.q_stages, p.ring_bytes, p.o_bytes)},
         {"softmax", softmax[c.softmax]},
         {"schedule", schedule[c.schedule]},
         {"row sums", row_sums[c.row_sums]},

@@ -80,14 +80,4 @@ __device__ __forceinline__ void advance(Ring &ring, int slots)
     }
 }
 
-/* `count` slots further; once round at most. */
-__device__ __forceinline__ void advance_by(Ring &ring, int count, int slots)
-{
-    ring.slot += count;
-    if (ring.slot >= slots) {
-        ring.slot -= slots;
-        ring.parity ^= 1;
-    }
-}
-
 #endif
