@@ -2,10 +2,10 @@
 -- SPDX-License-Identifier: BSD-3-Clause
 --
 -- One warpgroup produces (TMA), `consumer_warpgroups` consume, 64 query rows each. K and V tiles
--- share one ring of slots, in the order K(n-1) V(n-1) K(n-2) …; Q has a buffer per consumer, or
--- two where there is room, so that the next rows are there before these are done (2 % at head_dim
--- 64, 512 rows; one more buffer for all, in turn, would let waits alias); each warp stages its 16 output rows in a buffer of its own, so that a
--- tile's store overlaps the next.
+-- share one ring of slots, in the order K(n-1) V(n-1) K(n-2) …; Q has a buffer per consumer, or two
+-- where there is room, so that the next rows are there before these are done (2 % at head_dim 64,
+-- 512 rows; buffers that all used in turn would let a wait take one phase for another); each warp
+-- stages its 16 output rows in a buffer of its own, so that a tile's store overlaps the next.
 
 local M = {}
 

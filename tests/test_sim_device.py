@@ -169,7 +169,7 @@ class Command(Simulator):
         """A block has several row tiles to do under some schedules: what goes wrong between two
         is found, too."""
         source = self.warploom("emit", *P.split()).stdout
-        for drop in (r"q_parity \^= 1;", r"mbarrier_wait\(&s\.q_empty.*?\);"):
+        for drop in (r"advance\(q_ring, q_stages\);", r"mbarrier_wait\(&s\.q_empty.*?\);"):
             broken, n = re.subn(drop, "", source, count=1)
             self.assertEqual(n, 1, drop)
             rows = self.verify_source(broken)
