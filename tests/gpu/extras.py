@@ -84,8 +84,8 @@ def returns():
 def without_lse():
     """At head_dim 64 a call without LSE gets another kernel, near to the one with; that kernel
     refuses a call with LSE."""
-    q, k, v = (torch.randn(8, 2048, 32, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
-    lines = []
+    shape, lines = (8, 2048, 32, 64), []
+    q, k, v = (torch.randn(*shape, device="cuda", dtype=torch.bfloat16) for _ in range(3))
     for causal in (False, True):
         o, _ = warploom.forward(q, k, v, causal=causal, return_lse=True)
         alone = warploom.forward(q, k, v, causal=causal)
