@@ -173,6 +173,25 @@ static int survivors(const search *s, wl_tune_entry **who) {
     return n;
 }
 
+/* Takes out of all samples what a round did to all alike: a clock that follows the power, heat. It
+   is the median of those that had every round, over its own median. */
+static void level(search *s) {
+    int rounds = 0;
+    for (int i = 0; i < s->n; i++)
+        if (s->entry[i].n > rounds) rounds = s->entry[i].n;
+    double of[WL_TUNE_ROUNDS], *there = wl_alloc((size_t)s->n * sizeof *there);
+    for (int r = 0; r < rounds; r++) {
+        int n = 0;
+        for (int i = 0; i < s->n; i++)
+            if (s->entry[i].n == rounds) there[n++] = s->entry[i].warm_us[r];
+        of[r] = n > 1 ? wl_median(there, n) : 1; /* one alone has nobody to be measured by */
+    }
+    double middle = rounds ? median_of(of, rounds) : 1;
+    for (int i = 0; i < s->n; i++)
+        for (int r = 0; r < s->entry[i].n; r++) s->entry[i].warm_us[r] *= middle / of[r];
+    free(there);
+}
+
 static wl_tuned_time summary(const wl_tune_entry *e) {
     wl_tuned_time t = {.section_mb = e->section_mb, .rounds = e->n, .rank = e->rank,
                        .warm_us = time_of(e)};
@@ -238,6 +257,7 @@ void wl_tune_search(const wl_tune_task *task, const wl_tune_machine *machine, wl
     expand(&s);
     screen(&s);
     rounds(&s);
+    level(&s);
     out->finished = !s.stopped && !s.late;
     for (int i = 0; i < s.n; i++) {
         wl_tuned_time t = summary(&s.entry[i]);
