@@ -91,7 +91,7 @@ class Tuned(unittest.TestCase):
 
     def test_the_workload_has_no_bucket_twice(self):
         with tempfile.TemporaryDirectory() as folder:
-            rows = [{**TIMED, "problem": p, "kernel": "x"} for p in tuned.workload()]
+            rows = [{**TIMED, "problem": p, "kernel": "x"} for g in tuned.workload() for p in g]
             done = self.convert(folder, rows)[0]
             self.assertGreaterEqual(len(rows), 80)
             self.assertNotIn("again", done.stdout)

@@ -1,10 +1,13 @@
 """tuned.py - `make tuned`: tunes a workload on this GPU and puts the choices in specs/tuned/.
 SPDX-License-Identifier: BSD-3-Clause
 
-tuned.py [--seconds S] [--table FILE]     S for each problem; what is tuned already takes no time
+tuned.py [--seconds S] [--budget S] [--table FILE]
+                                          S for each problem, S for all; what is tuned already takes
+                                          no time, what was not measured to the end is not written
 tuned.py --from RESULTS.json --doctor DOCTOR.json [--table FILE]
                                           from what `tune --json` and `doctor --json` printed
-tuned.py --workload                       prints the problems, a line each, for `tune --workload`
+tuned.py --workload [GROUPS]              prints the problems of so many groups (all), a line each,
+                                          for `tune --workload`
 An entry of a problem that was measured anew is replaced, the others stay; they are sorted, and the
 file depends on nothing but what went in. BUILD names the build folder."""
 import argparse
@@ -13,6 +16,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 
 from points import Point, parse, table
@@ -25,21 +29,26 @@ HEAD = """# {name}.yaml - the shipped choices: what was fastest when measured. M
 """
 
 
-def workload():
-    """Problems: the 36 points; other head sizes, grouped heads, and one sequence alone."""
-    points = list(table())
-    masks = ("none", "causal")
-    for d, dv, heads in ((80, 80, 24), (96, 96, 20), (160, 160, 12), (192, 128, 16)):
-        points += [Point(d, dv, "bf16", mask, 16384 // s, heads, heads, s, s)
-                   for mask in masks for s in (1024, 4096, 16384)]
-    for d in (64, 128):
-        points += [Point(d, d, "bf16", mask, 16384 // s, 32, 4, s, s)
-                   for mask in masks for s in (1024, 4096, 16384)]
-        points += [Point(d, d, "bf16", mask, 1, 16, 16, s, s)
-                   for mask in masks for s in (512, 1024, 2048, 4096, 8192)]
+def group(points):
+    """Their problems; at head_dim 64 those with LSE, too, which have other kernels."""
     problems = [p.problem for p in dict.fromkeys(points)]
-    return problems + [p.replace("lse=no", "lse=yes") for p in problems  # which have other kernels
+    return problems + [p.replace("lse=no", "lse=yes") for p in problems
                        if p.startswith("head_dim=64 ")]
+
+
+def workload():
+    """Problems, in groups: the 36 points; grouped heads and one sequence alone, of the same
+    kernels; other head sizes."""
+    masks, few, others = ("none", "causal"), [], []
+    for d in (64, 128):
+        few += [Point(d, d, "bf16", mask, 16384 // s, 32, 4, s, s)
+                for mask in masks for s in (1024, 4096, 16384)]
+        few += [Point(d, d, "bf16", mask, 1, 16, 16, s, s)
+                for mask in masks for s in (512, 1024, 2048, 4096, 8192)]
+    for d, dv, heads in ((80, 80, 24), (96, 96, 20), (160, 160, 12), (192, 128, 16)):
+        others += [Point(d, dv, "bf16", mask, 16384 // s, heads, heads, s, s)
+                   for mask in masks for s in (1024, 4096, 16384)]
+    return [group(table()), group(few), group(others)]
 
 
 def words(problem):
@@ -109,11 +118,19 @@ def ask(*args):
 
 
 def measured(options):
-    path = os.path.join(BUILD, "tuned.txt")
-    problems = workload()
-    with open(path, "w", encoding="utf-8") as file:
-        file.write("".join(p + "\n" for p in problems))
-    return ask("tune", "--workload", path, "--seconds", str(options.seconds * len(problems)))
+    """Rows, a group at a time, for as long as the budget gives each problem two seconds."""
+    end = time.monotonic() + options.budget
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        for problems in workload():
+            seconds = min(end - time.monotonic(), options.seconds * len(problems))
+            if seconds < 2 * len(problems):
+                print(f"{len(problems)} problems are left out: the time is up")
+                continue
+            file.seek(0)
+            file.truncate()
+            file.write("".join(p + "\n" for p in problems))
+            file.flush()
+            yield ask("tune", "--workload", file.name, "--seconds", str(int(seconds)))
 
 
 def main():
@@ -122,24 +139,30 @@ def main():
     parser.add_argument("--doctor")
     parser.add_argument("--table", default=os.path.join(ROOT, "specs/tuned/h200.yaml"))
     parser.add_argument("--seconds", type=int, default=30)
+    parser.add_argument("--budget", type=float, default=float("inf"))
+    parser.add_argument("--rows", help="a file that gets the rows of `tune --json`")
     parser.add_argument("--date", default=time.strftime("%Y-%m-%d", time.gmtime()))
     parser.add_argument("--commit")
-    parser.add_argument("--workload", action="store_true")
+    parser.add_argument("--workload", type=int, nargs="?", const=9)
     options = parser.parse_args()
     if options.workload:
-        return print("\n".join(workload()))
-    rows = json.load(open(options.results)) if options.results else measured(options)
+        return print("\n".join(p for g in workload()[:options.workload] for p in g))
     about = facts(json.load(open(options.doctor)) if options.doctor else ask("doctor"))
     commit = options.commit or subprocess.run(
         ["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], text=True, stdout=subprocess.PIPE
     ).stdout.strip() or "unknown"
     about.update(date=options.date, commit=commit)
-    entries = read(options.table)
-    whole = [row for row in rows if row["finished"] == "yes"]
-    entries.update((words(row["problem"]), entry(row)) for row in whole)
-    write(options.table, about, entries)
-    print(f"{options.table}: {len(whole)} of {len(rows)} measured to the end; "
-          f"{len(entries)} entries")
+    entries, rows = read(options.table), []
+    for some in [json.load(open(options.results))] if options.results else measured(options):
+        rows += some
+        whole = [row for row in rows if row["finished"] == "yes"]
+        entries.update((words(row["problem"]), entry(row)) for row in whole)
+        write(options.table, about, entries)
+        if options.rows:
+            with open(options.rows, "w", encoding="utf-8") as file:
+                file.write("[" + ",\n".join(json.dumps(row) for row in rows) + "]\n")
+        print(f"{options.table}: {len(whole)} of {len(rows)} measured to the end; "
+              f"{len(entries)} entries", flush=True)
     return subprocess.run([os.path.join(BUILD, "warploom"), "check", options.table]).returncode
 
 

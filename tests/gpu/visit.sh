@@ -3,9 +3,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 #   tests/gpu/visit.sh PART…     parts: doctor quick full knobs names sanitize offline both
-#                                bench pick tune search
+#                                bench pick tune search tuned
 #   tests/gpu/visit.sh fill      without a GPU: makes the cache that `offline` is served from;
 #                                before `tune`, make its broken generator: python3 tests/broken.py
+#   tests/gpu/visit.sh kernels   without a GPU: makes $B/tuned-cache, the kernels of the 36 points,
+#                                which `search` and `tuned` then need not compile (some 50 MB)
+# `tuned` measures the table of choices in $BUDGET seconds (200) and leaves it in $OUT/h200.yaml, to
+# be put in specs/tuned/.
 #
 # build/ is used as it is: nothing is compiled with a C compiler here. Variables: OUT (logs; else
 # build/gpu), NAMES (a file of candidates, of `names` and `pick`), POINTS, PEERS and BUDGET (points,
@@ -19,6 +23,7 @@ mkdir -p "$OUT"
 export BUILD="$B" PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 export WARPLOOM_CACHE_DIR="${WARPLOOM_CACHE_DIR:-$B/gpu/cache}"
 OFFLINE=$B/offline-cache
+TUNED=${TUNED:-$B/tuned-cache}
 failed=
 
 # step NAME SECONDS COMMAND…: runs it, keeps the log, notes a failure, shows the end of the log.
@@ -142,7 +147,14 @@ for part in "${@:-quick}"; do
         knobs) step knobs 570 python3 tests/gpu/check.py --knobs $EXTRA ;;
         names) step names 570 python3 tests/gpu/check.py --names "$NAMES" $EXTRA ;;
         tune) step tune 120 python3 tests/gpu/tune.py broken ;;
-        search) step search 590 python3 tests/gpu/tune.py search --seconds "${BUDGET:-30}" ;;
+        search) WARPLOOM_CACHE_DIR=$TUNED step search 590 \
+            python3 tests/gpu/tune.py search --seconds "${BUDGET:-30}" $EXTRA ;;
+        kernels) python3 tests/bench/tuned.py --workload 1 >"$OUT/problems"
+            WARPLOOM_CACHE_DIR=$TUNED step kernels 3000 \
+                "$B/warploom" tune --compile-only --workload "$OUT/problems" ;;
+        tuned) cp specs/tuned/h200.yaml "$OUT/h200.yaml"
+            WARPLOOM_CACHE_DIR=$TUNED step tuned 590 python3 tests/bench/tuned.py \
+                --budget "${BUDGET:-200}" --table "$OUT/h200.yaml" --rows "$OUT/rows.json" $EXTRA ;;
         bench) step bench 590 python3 tests/bench/bench.py --points "${POINTS:-36,24}" \
             --peers "${PEERS:-cudnn,fa2,fa3}" --seconds "${BUDGET:-480}" \
             --out "$OUT/${NAME:-h200}.json" $EXTRA ;;
