@@ -23,7 +23,7 @@
 #include "cli_timer.h"
 #include "npy.h"
 
-#define CHECK_WORK 1e9    /* multiply-adds of the reference, once for all candidates */
+#define CHECK_WORK 2e8    /* multiply-adds of the reference, once for all candidates */
 #define SAMPLE (1 << 19)  /* elements that are compared */
 #define GUARD (1 << 16)   /* bytes before and behind an output that no kernel may touch */
 #define GUARD_BYTE 0xa5

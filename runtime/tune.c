@@ -85,9 +85,11 @@ static void screen_one(search *s, wl_tune_entry *e) {
 static void drop_slow(search *s, double share) {
     const wl_tune_entry *best = best_of(s);
     double limit = best ? share * time_of(best) : 0;
-    for (int i = 0; i < s->n; i++)
-        if (s->entry[i].state == WL_TUNE_ALIVE && time_of(&s->entry[i]) > limit)
-            s->entry[i].state = WL_TUNE_DROPPED;
+    for (int i = 0; i < s->n; i++) {
+        wl_tune_entry *e = &s->entry[i];
+        bool first = !e->rank && e->n < RUNG; /* what is taken untuned: all want to know its time */
+        if (e->state == WL_TUNE_ALIVE && !first && time_of(e) > limit) e->state = WL_TUNE_DROPPED;
+    }
 }
 
 static void screen(search *s) {
@@ -214,15 +216,22 @@ static void halve(const search *s, wl_tune_entry **who, int n) {
    a few rounds, and those near to the best have the others, too. */
 static double limit_after(const search *s, int n) {
     if (s->task->all) return n < RUNG ? INFINITY : EVERY;
-    return n == 1 ? 1.06 : n == 2 ? 1.04 : 1.03;
+    return n == 1 ? 1.08 : n == 2 ? 1.05 : 1.04;
 }
 
-/* When all that was fast turned out to be bad, the next ones have their turn. */
-static int revive(search *s, wl_tune_entry **who) {
-    for (int i = 0; i < s->n; i++)
-        if (s->entry[i].state == WL_TUNE_DROPPED) s->entry[i].state = WL_TUNE_ALIVE;
-    drop_slow(s, SCREEN);
-    return survivors(s, who);
+/* When what was fast on the screen turns out to be bad, the next ones have their turn. */
+static void revive(search *s) {
+    double best = INFINITY;
+    for (int i = 0; i < s->n; i++) {
+        const wl_tune_entry *e = &s->entry[i];
+        bool right = e->state == WL_TUNE_ALIVE || e->state == WL_TUNE_DROPPED;
+        if (right) best = fmin(best, e->screen_us);
+    }
+    for (int i = 0; i < s->n; i++) {
+        wl_tune_entry *e = &s->entry[i];
+        bool next = e->state == WL_TUNE_DROPPED && !e->n && e->screen_us <= SCREEN * best;
+        if (next) e->state = WL_TUNE_ALIVE;
+    }
 }
 
 /* Nothing more is to be learnt when one is left. */
@@ -232,10 +241,11 @@ static void rounds(search *s) {
     for (int r = 0; r < WL_TUNE_ROUNDS && n && has_time(s, 1); r++) {
         tell(s, "measure", r, WL_TUNE_ROUNDS);
         round_of(s, who, n, r);
+        bool lost = survivors(s, who) < n;
         drop_slow(s, limit_after(s, r + 1));
+        if (lost) revive(s);
         if ((r + 1) % RUNG == 0) halve(s, who, survivors(s, who));
         n = survivors(s, who);
-        if (!n && !s->stopped) n = revive(s, who);
         if (n == 1 && r + 1 >= RUNG && !s->task->all) break;
     }
     free(who);

@@ -194,8 +194,11 @@ const wl_tuned_time *wl_tuned_guess(const wl_tuned *tuned) {
 }
 
 const wl_tuned_time *wl_tuned_runner_up(const wl_tuned *tuned) {
+    const wl_tuned_time *winner = wl_tuned_winner(tuned);
+    bool sampled = winner && winner->rounds;
     for (int i = 0; i < tuned->n_times; i++)
-        if (!same(&tuned->time[i], tuned->name, tuned->section_mb)) return &tuned->time[i];
+        if (&tuned->time[i] != winner && (!sampled || tuned->time[i].rounds))
+            return &tuned->time[i];
     return NULL;
 }
 

@@ -51,7 +51,8 @@ bool wl_tuned_read(wl_cache *cache, const wl_hash *key, wl_tuned *out);
 /* NULL, or why the record is not to be used here: made with another driver or NVRTC. A text of this
    thread's, valid until the next call. nvrtc NULL or "-": not compared. */
 const char *wl_tuned_stale(const wl_tuned *tuned, int driver, const char *nvrtc);
-/* The time of the winner, of the guess, of the best that is not the winner; NULL. */
+/* The time of the winner, of the guess, of the best that is not the winner (nor only screened,
+   unless all were); NULL. */
 const wl_tuned_time *wl_tuned_winner(const wl_tuned *tuned);
 const wl_tuned_time *wl_tuned_guess(const wl_tuned *tuned);
 const wl_tuned_time *wl_tuned_runner_up(const wl_tuned *tuned);
