@@ -161,9 +161,10 @@ local function says(e, t, far, exact)
         ("nearest entry %s in %s, at distance %.2f"):format(where, e.values.dtype, far)
     local second = e.runner_up
     if not second then return how end
-    local number = second.numbers.section_mb
-    return ("%s; next %s%s, %.1f %% slower"):format(how, second.name,
-        number and " section_mb=" .. number or "", 100 * (second.us / e.us - 1))
+    local number, lost = second.numbers.section_mb, 100 * (second.us / e.us - 1)
+    return ("%s; next %s%s, %.1f %% %s"):format(how, second.name,
+        number and " section_mb=" .. number or "", math.abs(lost),
+        lost < 0 and "faster, a tie" or "slower")
 end
 
 local function same(a, b)
@@ -207,6 +208,9 @@ function M.check(tables, specs)
             local c
             if spec then c, why = legal(spec, e, e.values) end
             if not c then x:fail(e.place, "entry: dead: %s", why) end
+            local second = c and e.runner_up
+            if second then c, why = legal(spec, second, e.values) end
+            if second and not c then x:fail(e.place, "entry: runner_up: dead: %s", why) end
         end
         x:finish()
     end

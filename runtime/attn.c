@@ -160,6 +160,9 @@ static wl_status make_entry(wl_context *ctx, const wl_call *c, const char *file,
     entry *e = wl_alloc(sizeof *e);
     e->key = c->key;
     status = wl_context_load(ctx, &request, &e->launch, &e->layer, e->kernel);
+    if (status == WL_EINVAL && !c->seq_k && request.name)
+        status = fail(status, "%s; without keys (seq_k = 0) a causal kernel serves any mask: leave "
+                      "kernel out, or name one", message());
     if (!status) status = bind(e);
     if (status) free(e);
     else *out = e;
@@ -426,13 +429,22 @@ static wl_status look(wl_context *ctx, const wl_call *c, const wl_problem *probl
     return status ? status : bind(e);
 }
 
+/* Does the choice say that it was measured on another device? `… measured on NAME: 7 us`, or
+   `… measured on NAME in bf16, …`: one name may begin with another. */
+static bool is_foreign(const wl_context *ctx, const char *by) {
+    const char *at = strstr(by, "measured on "), *name = ctx->device.name;
+    size_t size = strlen(name);
+    if (!at) return false;
+    at += strlen("measured on ");
+    return strncmp(at, name, size) || (at[size] != ':' && strncmp(at + size, " in ", 4));
+}
+
 static wl_status explain(const wl_context *ctx, const wl_call *c, const wl_problem *problem,
                          const entry *e, wl_buf *out) {
     wl_status status = WL_OK;
-    bool foreign = strstr(e->launch.by, "measured on ") && !strstr(e->launch.by, ctx->device.name);
     wl_buf_printf(out, "kernel  %s\nby      %s\nfrom    %s\ndevice  %s, %d SMs%s\nproblem ",
                   e->launch.choice, e->launch.by, e->layer, ctx->device.name, ctx->device.sms,
-                  foreign ? ": not the one that was measured" : "");
+                  is_foreign(ctx, e->launch.by) ? ": not the one that was measured" : "");
     wl_problem_print(problem, out);
     for (int i = 0; i < e->launch.n_kernels && !status; i++) {
         const wl_launch_kernel *k = &e->launch.kernel[i];

@@ -526,11 +526,12 @@ static wl_status check_call(wl_tools *tools, const char *const *problems, int n,
     for (int i = 0; i < n; i++)
         if (!problems[i]) return fail(WL_EINVAL, "problems[%d] is NULL", i);
     if (wl_cache_probe(cache)) return WL_OK;
+    const char *reason = wl_cache_reason(cache);
     return fail(WL_EFAIL,
-                "tune: results have no place: cache %s (%s) %s; name a folder that can be written "
-                "in WARPLOOM_CACHE_DIR",
+                "tune: results have no place: cache %s (%s): %s; name a folder that can be written "
+                "in WARPLOOM_CACHE_DIR, and set WARPLOOM_CACHE=rw",
                 *wl_cache_dir(cache) ? wl_cache_dir(cache) : "(no folder)", wl_cache_mode(cache),
-                wl_cache_reason(cache));
+                *reason ? reason : "so asked for");
 }
 
 static const wl_tune_options defaults = {.size = sizeof defaults};
@@ -554,5 +555,7 @@ wl_status wl_tune_compile(wl_tools *tools, const char *const *problems, int n,
                           const wl_tune_options *options) {
     run r = {.options = options, .tools = tools};
     wl_status status = check_call(tools, problems, n, options);
+    if (!status && !wl_tools_jit(tools))
+        status = fail(WL_EINVAL, "tune: nothing to compile with: JIT is off; set WARPLOOM_JIT=on");
     return status ? status : tune_all(&r, NULL, problems, n);
 }

@@ -111,7 +111,8 @@ WARPLOOM_API wl_status wl_forward(wl_context *ctx, const wl_forward_args *args);
 /* As wl_forward, without the launch: later the same call compiles, loads and allocates nothing. */
 WARPLOOM_API wl_status wl_prepare(wl_context *ctx, const wl_forward_args *args);
 
-/* As wl_prepare; *bytes is what the call needs of a workspace. */
+/* Compiles and loads as wl_prepare does, but keeps no launch; *bytes is what the call needs of a
+   workspace. */
 WARPLOOM_API wl_status wl_scratch(wl_context *ctx, const wl_forward_args *args, size_t *bytes);
 
 /* Which kernel a call would use, who chose it and why: text of several lines into out[size],

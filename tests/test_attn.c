@@ -522,16 +522,40 @@ TEST(records_that_cannot_be_launched) {
 }
 
 TEST(explain_says_that_another_gpu_was_measured) {
+    static const struct {
+        const char *by;
+        bool other;
+    } rows[] = {{"table t.yaml:3, measured on NVIDIA H200: 1 us", true},
+                {"table t.yaml:3, measured on Fake GPU 0: 1 us", false},
+                {"nearest entry t.yaml:3, measured on Fake GPU 0 in bf16, at distance 0.5", false},
+                {"nearest entry t.yaml:3, measured on Fake GPU 0 NVL in bf16, at 0.5", true},
+                {"table t.yaml:3, measured on Fake GPU: 1 us; next Fake GPU 0", true}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        open_context(NULL);
+        wl_forward_args a = usual();
+        char text[1024], *record = wl_format(
+            "choice c\nby %s\nset tile_m 64\nkernel c\nparams fwd\nthreads 128\nmap q 64 64\n"
+            "map k 64 64\nmap v 64 64\nmap o 64 64\n", rows[i].by);
+        setenv("FAKE_GEN_RECORD", record, 1);
+        CHECK_INT(wl_explain(ctx, &a, text, sizeof text), WL_OK);
+        CHECK(strstr(text, rows[i].by));
+        CHECK(!strstr(text, "132 SMs: not the one that was measured\n") == !rows[i].other);
+        free(record);
+        close_context();
+    }
+}
+
+TEST(a_forced_kernel_without_keys_must_be_causal) {
     open_context(NULL);
     wl_forward_args a = usual();
-    char text[1024];
     setenv("FAKE_GEN_RECORD",
-           "choice c\nby table t.yaml:3, measured on NVIDIA H200: 1 us\nset tile_m 64\nkernel c\n"
-           "params fwd\nthreads 128\nmap q 64 64\nmap k 64 64\nmap v 64 64\nmap o 64 64\n",
-           1);
-    CHECK_INT(wl_explain(ctx, &a, text, sizeof text), WL_OK);
-    CHECK(strstr(text, "by      table t.yaml:3, measured on NVIDIA H200: 1 us\n"));
-    CHECK(strstr(text, "device  Fake GPU 0, 132 SMs: not the one that was measured\n"));
+           "choice c\nby name given\naxis mask none\nset tile_m 64\nkernel c\nparams fwd\n"
+           "threads 128\nmap q 64 64\nmap k 64 64\nmap v 64 64\nmap o 64 64\n", 1);
+    a.kernel = "c";
+    a.k.shape[1] = a.v.shape[1] = 0;
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL,
+               "kernel c is for mask=none; the problem asks mask=causal; without keys (seq_k = 0) a "
+               "causal kernel serves any mask: leave kernel out, or name one");
     close_context();
 }
 

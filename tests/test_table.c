@@ -60,6 +60,19 @@ TEST(the_nearest_entry_answers) {
     wl_gen_close(gen);
 }
 
+TEST(a_runner_up_that_was_faster_is_a_tie) {
+    wl_gen *gen;
+    static const char tie[] =
+        HEAD "entries:\n" ENTRY(BIG, A, ", runner_up: {name: " B ", us: 100}")
+            ENTRY("heads=1024 seq_q=8192", A, ", runner_up: {name: toy_d32_none_m9n9_s2_opt, us: 101}");
+    CHECK_INT(toy_open(&gen, (toy_files){.table = tie}), WL_OK);
+    CHECK_STR(by(gen, ASK(BIG)),
+              "by table specs/tuned/toy.yaml:10, measured on NVIDIA H200: 100.5 us; next " B
+              ", 0.5 % faster, a tie");
+    CHECK(strstr(ask(gen, "check", ""), "specs/tuned/toy.yaml:11:5: entry: runner_up: dead: "));
+    wl_gen_close(gen);
+}
+
 TEST(far_dead_and_foreign_entries_are_passed_over) {
     static const char *const rules[] = {
         ASK("heads=1024 seq_q=16384"),          /* the entry's candidate: none */
