@@ -210,7 +210,8 @@ def call_costs():
                             capture_output=True)
     if launch.returncode:
         raise SystemExit(f"{launch.args[0]}: {launch.stderr.strip()}")
-    costs = {"launch_cpu_ns": int(launch.stdout),
+    again, elsewhere = map(int, launch.stdout.split())
+    costs = {"launch_cpu_ns": again, "elsewhere_ns": elsewhere,
              "prepared_ns": timing.call_ns(lambda: lib.wl_forward(context, args)),
              "python_ns": timing.call_ns(contenders.ours(q, k, v, tiny))}
     for name in ("fa2", "cudnn"):

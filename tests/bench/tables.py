@@ -99,6 +99,8 @@ def costs(data):
         ["first call, cold (generate, compile, load, run)", f"{data['cold_ms']:.0f} ms"],
         ["first call, warm (open to launch returned)", f"{data['warm_ms']:.1f} ms"],
         ["CPU time of a launch, C", f"{data['launch_cpu_ns'] / 1e3:.2f} µs"],
+        *([["the same, its queries elsewhere", f"{calls['elsewhere_ns'] / 1e3:.2f} µs"]]
+          if "elsewhere_ns" in calls else []),
         ["the same through Python", f"{calls['python_ns'] / 1e3:.1f} µs"],
         ["PyTorch with FA2", f"{calls['fa2_ns'] / 1e3:.1f} µs"],
         ["PyTorch with cuDNN", f"{calls['cudnn_ns'] / 1e3:.1f} µs"]])
