@@ -233,3 +233,16 @@ bool wl_cache_probe(wl_cache *cache) {
     close(folder);
     return good;
 }
+
+int wl_cache_file(const wl_cache *cache, const char *below, const char *name, int flags) {
+    struct stat info;
+    int folder = wl_cache_folder(cache, below, O_PATH, false);
+    if (folder < 0) return -1;
+    flags |= O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+    int fd = TEMP_FAILURE_RETRY(openat(folder, name, flags, 0600));
+    close(folder);
+    if (fd < 0) return -1;
+    if (!fstat(fd, &info) && S_ISREG(info.st_mode) && !wl_cache_distrust(cache, &info)) return fd;
+    close(fd);
+    return -1;
+}

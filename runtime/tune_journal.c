@@ -11,9 +11,10 @@
 #define MAX_JOURNAL (16 << 20)
 
 /* The lines of an earlier run by the same driver and NVRTC: `REQUEST<tab>REPLY`. */
-static void read_lines(wl_journal *j, const char *head) {
+static void read_lines(wl_journal *j, int fd, const char *head) {
     wl_buf text = {0};
-    if (access(j->path, F_OK) || wl_file_read(j->path, MAX_JOURNAL, &text)) clear_message();
+    if (fd >= 0 && !wl_read_all(fd, MAX_JOURNAL, &text)) text.size = 0;
+    if (fd >= 0) close(fd);
     char *rest = text.data, *line = strsep(&rest, "\n");
     bool same = line && rest && !strcmp(line, head);
     if (text.size && !same) unlink(j->path);
@@ -31,10 +32,12 @@ void wl_journal_open(wl_journal *j, wl_cache *cache, const wl_hash *key, const c
                      bool fresh) {
     char hex[2 * WL_HASH_BYTES + 1];
     wl_hash_hex(key, hex);
-    *j = (wl_journal){.path = wl_format("%s/v1/%s.journal", wl_cache_dir(cache), hex)};
+    char *name = wl_format("%s.journal", hex);
+    *j = (wl_journal){.path = wl_format("%s/v1/%s", wl_cache_dir(cache), name)};
     if (fresh) unlink(j->path);
-    read_lines(j, head);
-    j->fd = open(j->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    read_lines(j, wl_cache_file(cache, "v1", name, O_RDONLY), head);
+    j->fd = wl_cache_file(cache, "v1", name, O_WRONLY | O_APPEND | O_CREAT);
+    free(name);
     char *first = wl_format("%s\n", j->n ? "\t" : head); /* the tab marks a line that was cut */
     if (j->fd >= 0) wl_write_all(j->fd, first, strlen(first));
     free(first);

@@ -242,19 +242,18 @@ static void settle(wl_tuned *tuned) {
     tuned->section_mb = pick->section_mb;
 }
 
-/* A file of the cache's folder, made when it is not there; -1 when it cannot be. */
-static int open_file(const wl_cache *cache, const char *name, int flags) {
-    char *path = wl_format("%s/%s", wl_cache_dir(cache), name);
-    int fd = open(path, flags | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    free(path);
+/* Two who write one record at once would each lose what the other found. The lock is on the cache's
+   own file system, perhaps a network's: it is waited for so long, then done without. */
+static int lock_writers(wl_cache *cache) {
+    int fd = wl_cache_probe(cache) ? wl_cache_file(cache, "", "tuned.lock", O_RDWR | O_CREAT) : -1;
+    for (int i = 0; i < 500 && fd >= 0 && flock(fd, LOCK_EX | LOCK_NB); i++) usleep(10000);
     return fd;
 }
 
 wl_status wl_tuned_write(wl_cache *cache, const wl_hash *key, wl_tuned *tuned) {
     wl_tuned old;
     wl_buf text = {0};
-    int lock = wl_cache_probe(cache) ? open_file(cache, "tuned.lock", O_RDWR) : -1;
-    if (lock >= 0) flock(lock, LOCK_EX);
+    int lock = lock_writers(cache);
     if (wl_tuned_read(cache, key, &old)) {
         if (!wl_tuned_stale(&old, tuned->driver, tuned->nvrtc)) merge(tuned, &old);
         wl_tuned_free(&old);
@@ -276,12 +275,11 @@ void wl_tuned_blocklist(const wl_cache *cache, wl_buf *out) {
 }
 
 void wl_tuned_read_blocks(wl_cache *cache, wl_buf *out) {
-    wl_buf path = {0};
-    wl_tuned_blocklist(cache, &path);
-    bool there = strcmp(wl_cache_mode(cache), "off") && !access(path.data, F_OK);
-    if (there && wl_file_read(path.data, MAX_BLOCKLIST, out)) clear_message();
+    bool any = strcmp(wl_cache_mode(cache), "off");
+    int fd = any ? wl_cache_file(cache, "", "blocklist", O_RDONLY) : -1;
+    if (fd >= 0 && !wl_read_all(fd, MAX_BLOCKLIST, out)) out->size = 0;
+    if (fd >= 0) close(fd);
     wl_buf_add(out, "", 0);
-    wl_buf_free(&path);
 }
 
 bool wl_tuned_find_block(const wl_buf *blocks, const char *name, const char *gpu, wl_buf *why) {
@@ -304,7 +302,7 @@ bool wl_tuned_blocked(wl_cache *cache, const char *name, const char *gpu, wl_buf
 
 void wl_tuned_block(wl_cache *cache, const char *name, const char *gpu, const char *why) {
     if (!wl_cache_probe(cache) || wl_tuned_blocked(cache, name, gpu, NULL)) return;
-    int fd = open_file(cache, "blocklist", O_WRONLY | O_APPEND);
+    int fd = wl_cache_file(cache, "", "blocklist", O_WRONLY | O_APPEND | O_CREAT);
     char *line = wl_format("block %s generator %.16s gpu %s why %s", name, wl_generator_digest, gpu,
                            why);
     for (char *at = line; *at; at++)

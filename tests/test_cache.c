@@ -412,6 +412,27 @@ TEST(folders_are_distrusted) {
     check_folder_reason("c", "writable by others");
 }
 
+/* The files beside the entries are opened as carefully. */
+TEST(other_files_of_the_folder) {
+    static const char *const spoil[] = {
+        "ln -s ../elsewhere %s/c/list", "mkfifo -m 600 %s/c/list", "mkdir %s/c/list",
+        "touch %1$s/c/list && chmod 666 %1$s/c/list", "chmod 777 %s/c", "rm -r %s/c"};
+    for (size_t i = 0; i < sizeof spoil / sizeof *spoil; i++) {
+        fresh("rw");
+        CHECK(wl_cache_probe(cache));
+        CHECK_INT(wl_cache_file(cache, "", "list", O_RDONLY), -1);
+        CHECK_STR(shell(spoil[i]), "");
+        CHECK_INT(wl_cache_file(cache, "", "list", O_RDWR | O_CREAT), -1);
+        CHECK_STR(shell("ls %s | grep elsewhere; true"), "");
+    }
+    fresh("rw");
+    CHECK(wl_cache_probe(cache));
+    int fd = wl_cache_file(cache, "v1", "list", O_RDWR | O_CREAT);
+    CHECK(fd >= 0 && fcntl(fd, F_GETFD) == FD_CLOEXEC);
+    close(fd);
+    CHECK_STR(shell("stat -c %%a %s/c/v1/list"), "600");
+}
+
 /* DIR itself may be a link: homes on small disks have one. */
 TEST(a_linked_folder) {
     fresh("rw");

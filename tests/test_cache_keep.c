@@ -128,6 +128,33 @@ TEST(least_recently_used_are_evicted) {
     CHECK(has(8) && has(9));
 }
 
+static void use_old_entries(void) {
+    for (int n = 0; n < 300; n++)
+        for (int i = 0; i < 10; i++) {
+            if (!get(i)) put(i);
+            set_age(i, n % 3 ? 1000 : 2 * DAY);
+        }
+}
+
+/* One evicts what the other uses, replaces and reads: each finds all that it needs, or makes it. */
+TEST(pruned_while_it_is_used) {
+    wl_cache_pruned p;
+    int status = 1;
+    fresh("0");
+    for (int i = 0; i < 10; i++) CHECK(put(i));
+    pid_t child = fork();
+    if (!child) {
+        test_bad = 0;
+        use_old_entries();
+        _exit(test_bad != 0);
+    }
+    while (!waitpid(child, &status, WNOHANG)) wl_cache_prune(cache, 30 << 10, &p);
+    CHECK(WIFEXITED(status));
+    for (int i = 0; i < 10; i++) CHECK(get(i) || put(i));
+    for (int i = 0; i < 10; i++) CHECK(get(i));
+    CHECK_STR(wl_cache_reason(cache), "");
+}
+
 /* A put looks at the whole at times: always when the limit is small. */
 TEST(a_put_keeps_the_limit) {
     fresh("64K");

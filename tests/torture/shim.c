@@ -7,6 +7,7 @@
                      O_CLOEXEC, or follows a link below SHIM_ROOT
      SHIM_AT=N       the Nth call (from 1) fails with SHIM_ERRNO, once; or, when SHIM_ERRNO is 0, a
                      read or write of several bytes does one byte only
+     SHIM_KILL=N     the Nth call is not made: the process is killed
      SHIM_ALL=1      every read and write does one byte only
      SHIM_CLOCK=S    the time of day is S seconds later */
 #define _GNU_SOURCE
@@ -14,6 +15,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,6 +54,7 @@ static void note(const char *name, const char *path, int bad) {
 /* Counts a call; true when it is to fail, with errno set. */
 static int fails(const char *name, const char *path, int bad) {
     note(name, path, bad);
+    if (calls + 1 == number("SHIM_KILL")) kill(getpid(), SIGKILL);
     if (++calls != number("SHIM_AT") || number("SHIM_ERRNO") <= 0) return 0;
     errno = (int)number("SHIM_ERRNO");
     return 1;

@@ -108,21 +108,34 @@ def torture_crowd(place):
 
 
 def torture_kill(place):
-    """Killed at a random moment; the next run is right."""
-    rounds, dice = 60 if SHORT else 1000, random.Random(1)
+    """Killed at a random moment, and at each system call; the next run is right."""
+    kills, died, runs, dice = 60 if SHORT else 1000, 0, 0, random.Random(1)
     start = time.monotonic()
     for i in range(20):
-        place.use("get", f"fwd_warm{i}")
-    usual, died = (time.monotonic() - start) / 20, 0
-    for i in range(rounds):
-        names = [f"fwd_{i}", f"fwd_{i - 1}", f"fwd_new{i}"]
+        place.use("get", f"fwd_warm{i}", f"fwd_{i - 1}", f"fwd_new{i}")
+    usual = (time.monotonic() - start) / 20
+    while died < kills and runs < 10 * kills:
+        names = [f"fwd_{runs}", f"fwd_{runs - 1}", f"fwd_new{runs}"]
         child = place.start("get", *names)
-        time.sleep(dice.random() * 1.2 * usual)
+        time.sleep(dice.random() * usual)
         child.kill()
         child.communicate()
         died += child.returncode == -signal.SIGKILL
+        runs += 1
         place.use("get", *names)
-    expect(died > rounds // 4, f"kill: only {died} of {rounds} died")
+    expect(died == kills, f"kill: only {died} of {runs} died")
+    calls = 0
+    for prepare in (lambda: shutil.rmtree(place.cache), lambda: place.use("get", "fwd_a")):
+        at, status = 0, -signal.SIGKILL
+        while status == -signal.SIGKILL:
+            prepare()
+            at += 1
+            child = place.start("get", "fwd_a", f"fwd_at{at}", LD_PRELOAD=SHIM, SHIM_KILL=str(at))
+            out, _ = child.communicate()
+            status = child.returncode
+            place.use("get", "fwd_a", f"fwd_at{at}")
+        expect(status == 0 and at > 100, f"kill at call {at}: exit {status}: {out}")
+        calls += at - 1
     old = time.time() - 4000
     for path in place.files(".tmp"):
         os.utime(path, (old, old))
@@ -133,7 +146,8 @@ def torture_kill(place):
     subprocess.run([BUILD + "/warploom", "cache", "prune"], env=place.env, check=True,
                    capture_output=True)
     expect(not place.files(".tmp"), "kill: temporary files are not swept")
-    print(f"  {rounds} runs, {died} killed, {left} temporary files left and swept")
+    print(f"  {runs} runs, {died} killed; {calls} killed at a system call; "
+          f"{left} temporary files left and swept")
 
 
 def torture_flips(place):

@@ -8,7 +8,6 @@
      use many N            N entries: how many, a look-up's microseconds (of 2 KiB, of 48 KiB), the
                            milliseconds of listing all */
 #define _GNU_SOURCE
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,10 +57,14 @@ static void get_all(char **names) {
     }
 }
 
-/* No descriptor stays open: the shim's log alone. */
+/* No descriptor stays open: the shim's log alone. (By calls that the shim doesn't count.) */
 static void check_descriptors(void) {
-    for (int fd = 3; fd < 64; fd++)
-        if (fcntl(fd, F_GETFD) >= 0 && !getenv("SHIM_LOG")) die("get", "a descriptor leaks");
+    char path[64], to[64];
+    for (int fd = 3; fd < 64; fd++) {
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        if (readlink(path, to, sizeof to) >= 0 && !getenv("SHIM_LOG"))
+            die("get", "a descriptor leaks");
+    }
 }
 
 static void *get_all_in_thread(void *names) {
