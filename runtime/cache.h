@@ -41,8 +41,8 @@ bool wl_cache_put(wl_cache *cache, wl_cache_kind kind, const wl_hash *key, const
                   size_t size);
 /* Can entries be stored? Makes the cache's folders; false, with a reason, when not. */
 bool wl_cache_probe(wl_cache *cache);
-/* Opens a file that is no entry, in the folder `below` DIR ("" is DIR), which is there; with O_CREAT
-   it is made. -1 for what an entry may not be, too. */
+/* Opens a file that is no entry, in the folder `below` DIR ("" is DIR), which is there; with
+   O_CREAT it is made. -1 for what an entry may not be, too. */
 int wl_cache_file(const wl_cache *cache, const char *below, const char *name, int flags);
 /* The entry's path (whether it exists or not). */
 void wl_cache_path(const wl_cache *cache, wl_cache_kind kind, const wl_hash *key, wl_buf *out);
