@@ -868,7 +868,8 @@ TEST(fork_after_use) {
     open_context(NULL);
     wl_forward_args a = usual();
     int status = 1;
-    static const char why[] = "ctx was opened before fork(): a child process opens one of its own";
+    static const char why[] =
+        "ctx was opened before fork(): a child process opens one of its own";
     CHECK_INT(wl_forward(ctx, &a), WL_OK);
     CHECK_INT(wl_forward(ctx, &a), WL_OK);
     pid_t child = fork();
