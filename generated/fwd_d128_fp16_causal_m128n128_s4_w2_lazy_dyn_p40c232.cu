@@ -15,7 +15,7 @@ constexpr int head_dim_v = 128;
 constexpr int tile_n = 128; // keys
 constexpr int stages = 4;
 constexpr int consumers = 2;
-constexpr int q_stages = 2; // buffers of 64 query rows that each of them has
+constexpr int q_stages = 1; // buffers of 64 query rows that each of them has
 constexpr int threads = 384;
 constexpr int qk_panels = 2, v_panels = 2; // of 64 columns, 128 bytes a row
 constexpr int slot_panels = 2;
@@ -37,7 +37,7 @@ struct Smem {
     u64 q_full[consumers][q_stages], q_empty[consumers][q_stages];
     Handout items;
 };
-static_assert(sizeof(Smem) == 230400, "the launch record says how much is there");
+static_assert(sizeof(Smem) == 197632, "the launch record says how much is there");
 
 // A row tile of one (batch, head) pair: rows from `row` to `end`, and how many K/V tiles its last
 // row sees.

@@ -3,9 +3,10 @@
 --
 -- One warpgroup produces (TMA), `consumer_warpgroups` consume, 64 query rows each. K and V tiles
 -- share one ring of slots, in the order K(n-1) V(n-1) K(n-2) …; Q has a buffer per consumer, or two
--- where there is room, so that the next rows are there before these are done (2 % at head_dim 64,
--- 512 rows; buffers that all used in turn would let a wait take one phase for another); each warp
--- stages its 16 output rows in a buffer of its own, so that a tile's store overlaps the next.
+-- where short tiles of keys leave room, so that the next rows are there before these are done (2 %
+-- at head_dim 64, 512 rows; buffers that all used in turn would let a wait take one phase for
+-- another); each warp stages its 16 output rows in a buffer of its own, so that a tile's store
+-- overlaps the next.
 
 local M = {}
 
@@ -67,7 +68,8 @@ function M.plan(c)
     local others = p.ring_bytes + p.ones_bytes + p.o_bytes + c.stages * barriers +
         (c.schedule == "dynamic" and 2 * (barriers + 4) or 0)
     local q_buffer = p.qk_panels * 64 * panel_row_bytes
-    p.q_stages = others + 2 * consumers * (q_buffer + barriers) <= most_shared and 2 or 1
+    local room = others + 2 * consumers * (q_buffer + barriers) <= most_shared
+    p.q_stages = c.tile_n == 64 and room and 2 or 1
     p.q_bytes = consumers * p.q_stages * q_buffer
     p.shared_bytes = round_up(others + p.q_bytes + consumers * p.q_stages * barriers, 1024)
     p.score_registers = c.tile_n // 2
