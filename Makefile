@@ -41,23 +41,28 @@ SIM_O := $(call obj,$(SIM_C) gen/base.c)
 SIM_TESTS := $(patsubst tests/%.c,$(BUILD)/%,$(SIM_TEST_C))
 TESTS := $(patsubst tests/%.c,$(BUILD)/%,$(TEST_C))
 TORTURE := $(addprefix $(BUILD)/torture_,use other shim.so)
+REPLAYS := $(patsubst tests/fuzz/fuzz_%.c,$(BUILD)/replay_%,$(wildcard tests/fuzz/fuzz_*.c))
 FAKES := $(patsubst tests/%.c,$(BUILD)/lib%.so,$(FAKE_C))
 DEPLIBS := $(addprefix $(BUILD)/,liblua5.4.so.0 libyaml-0.so.2 libsodium.so.23)
 PROGRAMS := $(BUILD)/warploom $(BUILD)/libwarploom.so $(BUILD)/libwarploom-gen.so
 SIMULATOR := $(BUILD)/sim/libcuda.so.1
 
 all: $(PROGRAMS) $(SIMULATOR) $(DEPLIBS)
-tests: all sim-tests $(TESTS) $(FAKES) $(BUILD)/launch_cost $(TORTURE)
+tests: all sim-tests $(TESTS) $(FAKES) $(REPLAYS) $(BUILD)/launch_cost $(TORTURE)
 sim: $(SIMULATOR)
-sim-tests: sim $(SIM_TESTS) $(addprefix $(BUILD)/sim_,cases mutate speed)
+sim-tests: sim $(SIM_TESTS) $(addprefix $(BUILD)/sim_,cases mutate speed threads)
 
 $(BUILD)/libwarploom-gen.so: $(GEN_O)
 	@echo "  LD    $@"
 	@$(CC) $(CFLAGS) -shared -o $@ $^ $(LDFLAGS) -llua5.4 -lyaml -lsodium
 
-$(BUILD)/libwarploom.so: $(LIB_O)
+# Programs are bound to the file with the number, which counts breaks of the ABI (tests/abi.txt).
+$(BUILD)/libwarploom.so.0: $(LIB_O) runtime/warploom.map
 	@echo "  LD    $@"
-	@$(CC) $(CFLAGS) -shared -o $@ $^ $(LDFLAGS) -lsodium -ldl -lm
+	@$(CC) $(CFLAGS) -shared -Wl,-soname,$(@F) -Wl,--version-script=runtime/warploom.map -o $@ \
+		$(LIB_O) $(LDFLAGS) -lsodium -ldl -lm
+$(BUILD)/libwarploom.so: $(BUILD)/libwarploom.so.0
+	@ln -f $< $@
 
 $(BUILD)/warploom: $(CLI_O) $(LIB_O)
 	@echo "  LD    $@"
@@ -87,15 +92,30 @@ $(BUILD)/sim_%: $(BUILD)/obj/tests/sim/%.o $(sort $(LIB_O) $(CLI_BARE_O) $(SIM_O
 $(BUILD)/obj/runtime/sim/%.o: HOT = $(if $(findstring -O2,$(OPT)),-O3) -fno-trapping-math
 $(BUILD)/obj/tests/test_sim%.o: NEAR = -Iruntime/sim
 
-# libFuzzer over what reads the bytes of others: PTX, launch files, tensor maps.
+# libFuzzer over what reads the bytes of others; each target with the sources that it is for.
 FUZZ := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
-FUZZ_C := $(filter-out runtime/sim/cuda%,$(SIM_C)) gen/base.c runtime/json.c runtime/foreign.c \
-	runtime/npy.c
-$(BUILD)/fuzz/%: tests/fuzz/%.c $(FUZZ_C) $(wildcard runtime/sim/*.h runtime/sim/*.def)
+FUZZ_SIM_C := $(filter-out runtime/sim/cuda%,$(SIM_C)) gen/base.c runtime/json.c \
+	runtime/foreign.c runtime/npy.c
+FUZZ_GEN_C := $(GEN_C) $(BUILD)/embed.c
+$(addprefix $(BUILD)/fuzz/fuzz_,ptx launch tmap): FUZZ_C = $(FUZZ_SIM_C)
+$(addprefix $(BUILD)/fuzz/fuzz_,spec template): FUZZ_C = $(FUZZ_GEN_C) -llua5.4 -lyaml
+$(BUILD)/fuzz/fuzz_entry: FUZZ_C = gen/base.c gen/problem.c runtime/launch.c \
+	$(wildcard runtime/cache*.c)
+$(BUILD)/fuzz/fuzz_npy: FUZZ_C = gen/base.c runtime/npy.c
+$(BUILD)/fuzz/fuzz_problem: FUZZ_C = gen/base.c gen/problem.c
+$(BUILD)/fuzz/%: tests/fuzz/%.c $(FUZZ_SIM_C) $(FUZZ_GEN_C) $(wildcard runtime/*.[ch] \
+		runtime/sim/*.h runtime/sim/*.def gen/*.h)
 	@mkdir -p $(@D)
 	@echo "  CLANG $<"
-	@clang -std=c17 -D_GNU_SOURCE= -O1 -g -fsanitize=fuzzer,address,undefined \
-		-fno-sanitize-recover=all -Iruntime/sim -Igen -Iruntime -o $@ $< $(FUZZ_C) -lsodium -lm
+	@clang -std=c17 -D_GNU_SOURCE= -O1 -g -fsanitize=fuzzer,address,undefined -pthread \
+		-fno-sanitize-recover=all -Iruntime/sim -Igen -Iruntime -isystem $(LUA_INC) -o $@ $< \
+		$(FUZZ_C) -lsodium -lm
+# The same targets without libFuzzer, for make check: the corpus, and changes of it.
+$(BUILD)/obj/tests/fuzz/%.o: NEAR = -Iruntime/sim
+$(BUILD)/replay_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(BUILD)/obj/tests/fuzz/replay.o \
+		$(sort $(LIB_O) $(GEN_O) $(CLI_BARE_O) $(SIM_O))
+	@echo "  LD    $@"
+	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -llua5.4 -lyaml -lsodium -ldl -lm
 
 # What bench asks for the CPU time of a launch: the C call alone, without Python.
 $(BUILD)/launch_cost: $(BUILD)/obj/tests/bench/launch.o $(LIB_O)
@@ -178,21 +198,40 @@ tables:
 size:
 	@$(PYTHON) tests/run.py --size
 
+# All that belongs together stands in lib/warploom, where each finds the others.
+VERSION := $(shell sed -n 's/^.define WARPLOOM_VERSION "\(.*\)"/\1/p' runtime/warploom.h)
+HOME_OF = $(DESTDIR)$(PREFIX)/lib/warploom
+SHARE = $(DESTDIR)$(PREFIX)/share
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/warploom \
-		$(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man1
-	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/lib/warploom
-	install -m 755 -D $(SIMULATOR) $(DESTDIR)$(PREFIX)/lib/warploom/sim/libcuda.so.1
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include $(HOME_OF)/sim \
+		$(DESTDIR)$(PREFIX)/lib/pkgconfig $(SHARE)/man/man1 $(SHARE)/man/man3 \
+		$(SHARE)/man/man5 $(SHARE)/bash-completion/completions $(SHARE)/doc/warploom
+	install -m 755 $(BUILD)/warploom $(BUILD)/libwarploom.so.0 $(BUILD)/libwarploom-gen.so \
+		$(HOME_OF)
+	install -m 755 $(SIMULATOR) $(HOME_OF)/sim/libcuda.so.1
 	ln -sf ../lib/warploom/warploom $(DESTDIR)$(PREFIX)/bin/warploom
-	ln -sf warploom/libwarploom.so $(DESTDIR)$(PREFIX)/lib/libwarploom.so
+	ln -sf warploom/libwarploom.so.0 $(DESTDIR)$(PREFIX)/lib/libwarploom.so.0
+	ln -sf libwarploom.so.0 $(DESTDIR)$(PREFIX)/lib/libwarploom.so
 	install -m 644 runtime/warploom.h $(DESTDIR)$(PREFIX)/include
-	install -m 644 runtime/share/man/warploom.1 $(DESTDIR)$(PREFIX)/share/man/man1
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' runtime/share/warploom.pc.in \
+		>$(DESTDIR)$(PREFIX)/lib/pkgconfig/warploom.pc
+	for n in 1 3 5; do install -m 644 runtime/share/man/*.$$n $(SHARE)/man/man$$n; done
+	install -m 644 runtime/share/warploom.bash $(SHARE)/bash-completion/completions/warploom
+	install -m 644 README.md LICENSE NEWS.md SECURITY.md $(SHARE)/doc/warploom
+
+# The same bytes for the same commit, wherever and whenever: git takes times and order from it.
+DIST = warploom-$(VERSION)
+dist:
+	@mkdir -p $(BUILD)
+	git archive --format=tar --prefix=$(DIST)/ HEAD | gzip -9n >$(BUILD)/$(DIST).tar.gz
+abi: all
+	@BUILD=$(BUILD) $(PYTHON) tests/test_ship.py --abi >tests/abi.txt
 clean:
 	rm -rf $(BUILD)
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 FORCE:
 .PHONY: all tests sim sim-tests sim-speed setup demo check check-all check-gpu bench fuzz mutants \
-	tables torture tuned size install clean FORCE
+	tables torture tuned size install dist abi clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

@@ -3,10 +3,14 @@
 
    Every function that can fail returns a wl_status; wl_error() then gives this thread's message,
    one sentence that names the argument, the rule and the remedy. Nothing here prints, exits or
-   throws. A context may be used by several threads at once. It belongs to one device: the one that
-   was current in wl_open. In a child of fork() a context of the parent's fails with EINVAL, and
-   wl_close frees its memory and leaves the device alone; the child may open its own, but not where
-   the parent had initialised CUDA itself (a rule of CUDA's): there, fork first, or exec.
+   throws; the log callback of wl_options is the one voice, and there is none by default.
+   Threads: each function says what may run at once. Messages are a thread's own.
+   Devices: a context belongs to one, that which was current in wl_open; for several GPUs open a
+   context on each. A call may come from a thread with any current device, or none: it makes the
+   context's current and restores the caller's.
+   Fork: in a child of fork() a context of the parent's fails with EINVAL, and wl_close frees its
+   memory and leaves the device alone; the child may open its own, but not where the parent had
+   initialised CUDA (a rule of CUDA's): there, fork first, or exec, which closes our files.
    A call may be captured into a CUDA graph once it was prepared (wl_prepare, or a first call); the
    graph must not be launched after wl_close. At most 4,096 launches of a context may be in flight,
    and 4,096 be captured; those with a workspace of their own don't count. */
@@ -72,7 +76,9 @@ typedef struct {
     const char *specs;     /* user spec files and folders, ':' between [WARPLOOM_SPECS] */
     const char *device;    /* "gpu", or "sim": the simulator [WARPLOOM_DEVICE, else "gpu"] */
     int sms;               /* the most SMs that a call may occupy [all] */
-    void (*log)(void *user, const char *message); /* warnings, one line each [none] */
+    void (*log)(void *user, const char *message); /* warnings, one line each [none]: on the thread
+                              of the call that they are about, under the context's lock, so that it
+                              must not call the context */
     void *log_user;
 } wl_options;
 
@@ -99,24 +105,30 @@ typedef struct {
 } wl_forward_args;
 
 /* Opens a context on the device of the calling thread's current CUDA context (device 0's primary
-   context when none is current). Reads no spec, opens no compiler. EDEVICE: no driver or no GPU. */
+   context when none is current). Reads no spec, opens no compiler. EDEVICE: no driver or no GPU.
+   Threads: any number at once. */
 WARPLOOM_API wl_status wl_open(wl_context **out, const wl_options *options);
+/* NULL is fine. What was launched must be done: synchronise first.
+   Threads: any one, when no other call has the context. */
 WARPLOOM_API void wl_close(wl_context *ctx);
 
 /* Launches on args->stream and returns; the first call for a problem may compile (seconds). A call
    whose arguments, but for the stream, were seen lately (in wl_prepare, too) costs little more CPU
-   time than the driver's launch: what it is launched with is kept. */
+   time than the driver's launch: what it is launched with is kept.
+   Threads: any number at once on one context, on one stream or many. While one of them makes a
+   kernel, those that need a new one wait; those whose kernel is there do not. */
 WARPLOOM_API wl_status wl_forward(wl_context *ctx, const wl_forward_args *args);
 
-/* As wl_forward, without the launch: later the same call compiles, loads and allocates nothing. */
+/* As wl_forward, without the launch: later the same call compiles, loads and allocates nothing.
+   Threads: as wl_forward. */
 WARPLOOM_API wl_status wl_prepare(wl_context *ctx, const wl_forward_args *args);
 
 /* Compiles and loads as wl_prepare does, but keeps no launch; *bytes is what the call needs of a
-   workspace. */
+   workspace. Threads: as wl_forward. */
 WARPLOOM_API wl_status wl_scratch(wl_context *ctx, const wl_forward_args *args, size_t *bytes);
 
 /* Which kernel a call would use, who chose it and why: text of several lines into out[size],
-   always ended by a NUL; longer text is cut. */
+   always ended by a NUL; longer text is cut. Threads: as wl_forward. */
 WARPLOOM_API wl_status wl_explain(wl_context *ctx, const wl_forward_args *args, char *out,
                                   size_t size);
 
@@ -147,11 +159,13 @@ typedef struct {
    Compiles and measures in processes of its own (the command `warploom` beside this library), which
    a kernel that crashes or hangs takes down alone. What is tuned already is skipped; what was
    interrupted goes on. Returns the first failure, having tried all; EINTR after `progress` ended
-   it. */
+   it. Threads: beside all others, but one wl_tune of a GPU at a time: two would disturb each
+   other's times. `progress` is called on the caller's thread. */
 WARPLOOM_API wl_status wl_tune(wl_context *ctx, const char *const *problems, int n,
                                const wl_tune_options *options);
 
-/* This thread's last message; "" when its last call succeeded. Valid until its next call. */
+/* This thread's last message; "" when its last call succeeded. Valid until its next call.
+   Threads: any number at once, as the two below. */
 WARPLOOM_API const char *wl_error(void);
 WARPLOOM_API const char *wl_status_text(wl_status status);
 WARPLOOM_API const char *wl_version(void);

@@ -389,6 +389,7 @@ def check_layers():
         text = open(os.path.join(ROOT, header), encoding="utf-8").read()
         public = set(re.findall(r"WARPLOOM_API [^;(]*?\b(wl_\w+)\(", text))
         symbols = call(["nm", "-D", "--defined-only", f"{BUILD}/{library}.so"]).stdout.split()[2::3]
+        symbols = [x.split("@")[0] for x in symbols if x != "WARPLOOM_0"]  # its version's own
         result.expect(set(symbols) == public, f"{library}.so exports {symbols}, {header} {public}")
     return result
 
@@ -453,8 +454,39 @@ def check_lines():
     return result
 
 
+def replays(build, **env):
+    """Every fuzz target over its corpus, and over changes of it for two seconds."""
+    result = Result()
+    for path in sorted(glob.glob(ROOT + "/tests/fuzz/fuzz_*.c")):
+        name = os.path.basename(path)[5:-2]
+        done = call([f"{build}/replay_{name}", "2", f"tests/fuzz/corpus_{name}"], **env)
+        runs = re.fullmatch(r"(\d+) passed, 0 failed\n", done.stdout)
+        result.expect(not done.returncode and runs and int(runs[1]) > 20,
+                      f"{name}: exit {done.returncode}\n{done.stdout}{done.stderr[-4000:]}")
+    return result
+
+
+def check_threads():
+    """16 threads on one simulated context and 4 on another's, under ThreadSanitizer."""
+    build = os.path.join(BUILD, "tsan")
+    os.makedirs(build, exist_ok=True)
+    if os.path.isdir(BUILD + "/deps") and not os.path.exists(build + "/deps"):
+        os.symlink(BUILD + "/deps", build + "/deps")
+    made = call(["make", "--no-print-directory", "-s", "BUILD=" + build,
+                 "OPT=-O1 -g -fsanitize=thread", "all", build + "/sim_threads"])
+    if made.returncode:
+        return Result(0, [made.stdout + made.stderr])
+    with tempfile.TemporaryDirectory() as cache:
+        done = call([build + "/sim_threads", "2"], TSAN_OPTIONS="exitcode=99",
+                    WARPLOOM_CACHE_DIR=cache)
+    totals = re.fullmatch(r"(\d+) passed, 0 failed", (done.stdout.splitlines() or [""])[-1])
+    good = totals and not done.returncode
+    return Result(int(totals[1]) if good else 0, [] if good else [
+        f"exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-6000:]}"])
+
+
 def check_sanitized():
-    """Unit and command tests under ASan and UBSan."""
+    """Unit and command tests and the fuzz targets under ASan and UBSan."""
     build = os.path.join(BUILD, "sanitized")
     made = make(build, SANITIZE)
     if made.returncode:
@@ -462,8 +494,9 @@ def check_sanitized():
     options = {"ASAN_OPTIONS": "exitcode=99", "UBSAN_OPTIONS": "print_stacktrace=1",
                "LSAN_OPTIONS": "exitcode=99"}
     result = programs(build, **options)
-    cli = Result(*test_cli.run(build, **options))
-    return Result(result.passed + cli.passed, result.failures + cli.failures)
+    for more in (Result(*test_cli.run(build, **options)), replays(build, **options)):
+        result = Result(result.passed + more.passed, result.failures + more.failures)
+    return result
 
 
 def unreached(source, listing):
@@ -643,7 +676,7 @@ def check_emit_all():
 
 # The long ones first, so that two at a time end together.
 CHECKS = [check_cover_even, check_cover_odd, check_simulated_even, check_simulated_odd,
-          check_coverage, check_sanitized, check_lines,
+          check_coverage, check_sanitized, check_threads, check_lines,
           check_knobs, check_unit, check_cli, check_bad, check_python, check_examples,
           check_torture, check_bugs, check_alone, check_determinism, check_generated, check_second,
           check_layers, check_columns, check_size]

@@ -120,7 +120,8 @@ TEST(no_address_no_order_no_locale) {
          "code:1: bad argument #2 to 'format' (function has no text)"},
         {"return ('%%p %5.1p'):format('a')",
          "code:1: string.format: '%p' gives an address"},
-        {"return ('%%p %5.1f|%s|%q|%i%%'):format(2, true, 'a\\n', 3)", "%p   2.0|true|\"a\\\n\"|3%"},
+        {"return ('%%p %5.1f|%s|%q|%i%%'):format(2, true, 'a\\n', 3)",
+         "%p   2.0|true|\"a\\\n\"|3%"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         CHECK_STR(in_box(NULL, rows[i][0]), rows[i][1]);
@@ -278,8 +279,8 @@ TEST(a_family_that_answers_nonsense) {
     static const char *const rows[][2] = {
         {"return {plan = function(c) error(c) end}", "a script raised what is no text"},
         {"return {plan = function(c) return 1 end}", "bad argument #1 to 'setmetatable'"},
-        {"return {plan = function(c) return {shared_bytes = 1} end, launch = function() return {{}} "
-         "end}", "invalid value (table) at index"},
+        {"return {plan = function(c) return {shared_bytes = 1} end,\n"
+         "launch = function() return {{}} end}", "invalid value (table) at index"},
         {"return {plan = function(c) return {[1] = 2, a = 3} end}",
          "attempt to compare"},
         {"return 7", "attempt to index a number value"},

@@ -13,13 +13,15 @@
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 #define DRIVER_VERSION 13000
 
-/* The process's one device, as a driver has it. */
+/* The process's devices, as a driver has them: alike, each with memory of its own. */
+#define MAX_DEVICES 8
 static struct {
     pthread_mutex_t lock;
     bool ready; /* the settings are read */
     atomic_bool initialized;
+    int count;
     sim_device_settings settings;
-    struct CUctx_st *primary;
+    struct CUctx_st *primary[MAX_DEVICES];
 } device = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static _Thread_local struct {
@@ -148,7 +150,9 @@ static void read_settings(sim_device_settings *out) {
 }
 
 static void make_ready(void) {
+    uint64_t count = number("WARPLOOM_SIM_DEVICES", 1);
     if (!device.ready) read_settings(&device.settings);
+    if (!device.count) device.count = count && count <= MAX_DEVICES ? (int)count : 1;
     device.ready = true;
 }
 
@@ -169,8 +173,8 @@ void sim_device_get(sim_device_settings *out) {
 
 void sim_device_set(const sim_device_settings *settings) {
     pthread_mutex_lock(&device.lock);
+    make_ready();
     device.settings = *settings;
-    device.ready = true;
     pthread_mutex_unlock(&device.lock);
 }
 
@@ -182,15 +186,17 @@ CUresult cuDriverGetVersion(int *version) {
 
 CUresult cuDeviceGetCount(int *n) {
     CUresult result = cuda_given(n, "n");
-    if (!result) *n = 1;
+    if (!result) *n = device.count ? device.count : 1;
     return result;
 }
 
 CUresult cuDeviceGet(CUdevice *out, int ordinal) {
     CUresult result = cuda_given(out, "device");
     if (!result) *out = ordinal;
-    if (result || !ordinal) return result;
-    return cuda_refuse(CUDA_ERROR_INVALID_DEVICE, "device %d: there is but device 0", ordinal);
+    if (result || (ordinal >= 0 && ordinal < (device.count ? device.count : 1))) return result;
+    return cuda_refuse(CUDA_ERROR_INVALID_DEVICE, "device %d: %s", ordinal,
+                       device.count > 1 ? "WARPLOOM_SIM_DEVICES says how many there are"
+                                        : "there is but device 0");
 }
 
 CUresult cuDeviceGetName(char *name, int size, CUdevice id) {
@@ -289,8 +295,9 @@ CUresult cuda_settle(CUcontext context, CUresult result) {
     return cuda_leave(result);
 }
 
-static CUcontext make_context(void) {
+static CUcontext make_context(CUdevice id) {
     CUcontext context = wl_alloc(sizeof *context);
+    context->device = id;
     context->memory = sim_memory_open();
     return context;
 }
@@ -308,23 +315,25 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice id) {
     if (!result) *context = NULL, result = cuDeviceGet(&id, id);
     if (result) return result;
     pthread_mutex_lock(&device.lock);
-    if (!device.primary) device.primary = make_context();
-    device.primary->users++;
-    *context = device.primary;
+    CUcontext *primary = &device.primary[id];
+    if (!*primary) *primary = make_context(id);
+    (*primary)->users++;
+    *context = *primary;
     return cuda_leave(CUDA_SUCCESS);
 }
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice id) {
     CUresult result = cuda_ready();
-    (void)id;
+    if (!result) result = cuDeviceGet(&id, id);
     if (result) return result;
+    CUcontext *primary = &device.primary[id];
     pthread_mutex_lock(&device.lock);
-    if (!device.primary)
+    if (!*primary)
         return cuda_leave(
             cuda_refuse(CUDA_ERROR_INVALID_CONTEXT, "the primary context is not retained"));
-    if (!--device.primary->users) {
-        drop_context(device.primary);
-        device.primary = NULL;
+    if (!--(*primary)->users) {
+        drop_context(*primary);
+        *primary = NULL;
     }
     return cuda_leave(CUDA_SUCCESS);
 }
@@ -334,7 +343,7 @@ CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice id) {
     CUresult result = cuda_given(context, "context");
     if (!result) *context = NULL, result = cuDeviceGet(&id, id);
     if (result) return result;
-    *context = make_context();
+    *context = make_context(id);
     return cuCtxPushCurrent_v2(*context);
 }
 
@@ -387,7 +396,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context) {
 
 CUresult cuCtxGetDevice(CUdevice *id) {
     CUresult result = cuda_given(id, "device");
-    if (!result) *id = 0;
+    if (!result) *id = stack.n ? current()->device : 0;
     if (result || stack.n) return result;
     return cuda_refuse(CUDA_ERROR_INVALID_CONTEXT, "this thread has no current context");
 }

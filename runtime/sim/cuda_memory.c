@@ -160,7 +160,8 @@ CUresult cuPointerGetAttribute(void *value, int attribute, CUdeviceptr pointer) 
     if (!result) result = cuda_enter(&context);
     if (result) return result;
     result = inside(context, pointer, 1);
-    if (!result && attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) *(int *)value = 0;
+    if (!result && attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+        *(int *)value = context->device;
     else if (!result && attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE) *(unsigned *)value = 2;
     else if (!result)
         result = cuda_refuse(CUDA_ERROR_INVALID_VALUE,

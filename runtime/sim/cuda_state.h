@@ -26,6 +26,7 @@ struct CUctx_st {
     sim_memory *memory;
     allocation *allocations;
     launched *launched;
+    CUdevice device;
     bool failed; /* a launch had findings that no synchronising call has told yet */
     int users;   /* of the primary context */
 };

@@ -12,7 +12,7 @@
 /* Of launches from now on, in the whole process. At first as the environment says:
    WARPLOOM_SIM_SMS (132), WARPLOOM_SIM_THREADS (0: all cores), WARPLOOM_SIM_SEED (0),
    WARPLOOM_SIM_ORDER (eager, lazy or random), WARPLOOM_SIM_CHECK (1), WARPLOOM_SIM_SUMS (fp32 or
-   hardware). */
+   hardware). WARPLOOM_SIM_DEVICES (1, at most 8): how many devices of this kind there are. */
 typedef struct {
     sim_options options;
     int sms;               /* what the device says it has */

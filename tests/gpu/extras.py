@@ -12,8 +12,8 @@ def call(t, case, **more):
 
 
 def streams():
-    """Launches on four streams at once share the scheduler's scratch and give the same bits."""
-    cases = [Case(128, 128, "bf16", mask, "bshd", 2, 8, 8, sq, sq)
+    """Launches on eight streams at once share the scheduler's scratch and give the same bits."""
+    cases = [Case(128, 128, dtype, mask, "bshd", 2, 8, 8, sq, sq) for dtype in ("bf16", "fp16")
              for mask in ("causal", "none") for sq in (1500, 900)]
     tensors = [Tensors(case, i) for i, case in enumerate(cases)]
     want = []
