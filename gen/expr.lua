@@ -1,134 +1,16 @@
--- expr.lua - the expressions of rules: parse, type, compile, and say in numbers why one broke.
+-- expr.lua - the expressions of rules: type, compile, and say in numbers why one broke.
 -- SPDX-License-Identifier: BSD-3-Clause
 --
---   or · and · not · one of < <= > >= == != · + - · * // % · - · integer, word, ( … )
--- A word is a name of the scope, or a value of the field on the other side of == or !=.
+-- Written as parse.lua has it, with whole numbers and no calls. A word is a name of the scope, or a
+-- value of the field on the other side of == or !=.
 
 local common = require "common"
+local parse = require "parse"
 
 local M = {}
 
 local longest = 300 -- so that what becomes of it nests less deeply than Lua can read
-
--- Raised inside parse and bind, caught there: a place in the text and what is wrong with it.
-local function wrong(at, format, ...)
-    error({at = at, text = format:format(...)}, 0)
-end
-
-local function caught(f, ...)
-    local good, result = pcall(f, ...)
-    if good then return result end
-    if type(result) ~= "table" or not result.at then error(result, 0) end
-    return nil, result.at, result.text
-end
-
--- ---- parse ----
-
-local keywords = {["and"] = true, ["or"] = true, ["not"] = true}
--- Each comparison and the one that holds when it doesn't.
-local comparisons = {["<"] = ">=", ["<="] = ">", [">"] = "<=", [">="] = "<",
-    ["=="] = "!=", ["!="] = "=="}
-
-local function tokens(text)
-    local list, at = {}, 1
-    local function take(kind, pattern)
-        local piece = text:match("^" .. pattern, at)
-        if piece then
-            local kind_of = keywords[piece] and piece or kind or piece
-            list[#list + 1] = {kind = kind_of, text = piece, at = at}
-            at = at + #piece
-        end
-        return piece
-    end
-    while true do
-        at = text:match("^ *()", at)
-        if at > #text then break end
-        local found = take("word", "[%a_][%w_]*") or take("int", "%d+") or take(nil, "[<>=!]=") or
-            take(nil, "//") or take(nil, "[-+*%%()<>]")
-        if not found then
-            wrong(at, "unexpected '%s'", text:match("[^\x80-\xbf][\x80-\xbf]*", at))
-        end
-    end
-    list[#list + 1] = {kind = "the end", text = "the end", at = #text + 1}
-    return list
-end
-
-local function parser(text)
-    local list, i = tokens(text), 1
-    local P = {}
-    local function accept(kind)
-        local token = list[i]
-        if token.kind ~= kind then return nil end
-        i = i + 1
-        return token
-    end
-    local function shown(token)
-        return token.kind == "the end" and "the end" or "'" .. token.text .. "'"
-    end
-    local function binary(op, at, a, b)
-        return {op = op, at = at, a = a, b = b, from = a.from, to = b.to}
-    end
-    -- A level of left-associative operators over the next level.
-    local function level(next_level, operators)
-        return function()
-            local a = next_level()
-            while operators[list[i].kind] do
-                local token = list[i]
-                i = i + 1
-                a = binary(token.kind, token.at, a, next_level())
-            end
-            return a
-        end
-    end
-    local function primary()
-        local token = list[i]
-        i = i + 1
-        local from, to = token.at, token.at + #token.text - 1
-        if token.kind == "int" then
-            if #token.text > 9 then wrong(from, "%s is too large", token.text) end
-            local value = math.tointeger(token.text)
-            return {op = "int", value = value, at = from, from = from, to = to}
-        elseif token.kind == "word" then
-            return {op = "word", name = token.text, at = from, from = from, to = to}
-        elseif token.kind == "(" then
-            local inner = P.expression()
-            local close = accept(")")
-            if not close then wrong(list[i].at, "expected ')', got %s", shown(list[i])) end
-            inner.from, inner.to = from, close.at
-            return inner
-        end
-        wrong(from, "expected a value, got %s", shown(token))
-    end
-    local function unary()
-        local minus = accept("-")
-        if not minus then return primary() end
-        local a = primary()
-        return {op = "neg", a = a, at = minus.at, from = minus.at, to = a.to}
-    end
-    local product = level(unary, {["*"] = true, ["//"] = true, ["%"] = true})
-    local sum = level(product, {["+"] = true, ["-"] = true})
-    local function comparison()
-        local a, token = sum(), list[i]
-        if not comparisons[token.kind] then return a end
-        i = i + 1
-        a = binary(token.kind, token.at, a, sum())
-        if comparisons[list[i].kind] then wrong(list[i].at, "comparisons do not chain: use and") end
-        return a
-    end
-    local function negation()
-        local token = accept("not")
-        if not token then return comparison() end
-        local a = negation()
-        return {op = "not", a = a, at = token.at, from = token.at, to = a.to}
-    end
-    P.expression = level(level(negation, {["and"] = true}), {["or"] = true})
-    function P.all()
-        local tree = P.expression()
-        if list[i].kind ~= "the end" then wrong(list[i].at, "unexpected %s", shown(list[i])) end
-        return tree
-    end
-    return P
-end
+local wrong, comparisons = parse.wrong, parse.comparisons
 
 -- ---- types ----
 
@@ -237,9 +119,9 @@ end
 -- column and what is wrong there.
 function M.read(text, path, line, start, scope)
     local e = {text = text, path = path, line = line, start = start}
-    local tree, at, why = caught(function()
+    local tree, at, why = parse.caught(function()
         if #text > longest then wrong(1, "an expression has at most %d characters", longest) end
-        local root = parser(text).all()
+        local root = parse.tree(text)
         typed(root, "condition", type_of(root, scope))
         return root
     end)

@@ -24,6 +24,7 @@ local reader = require "reader"
 local schema = require "schema"
 local template = require "template"
 local tuned = require "tuned"
+local variants = require "variants"
 
 local word_list = words()
 local specs = {by = {}} -- in the order of reading
@@ -153,6 +154,8 @@ local verbs = {
     source = function(arg) return render(arg).text end,
     linemap = function(arg) return lines(render(arg).map) end,
     explain = explain,
+    formula = function(arg) return variants.formula(specs, arg) end,
+    tiles = function(arg) return variants.tiles(specs, arg) end,
     header = header,
     check = function()
         tuned.check(tables, specs)

@@ -12,6 +12,7 @@
 local common = require "common"
 local expr = require "expr"
 local reader = require "reader"
+local variants = require "variants"
 
 local M = {}
 local X = setmetatable({}, {__index = reader})
@@ -367,8 +368,8 @@ end
 -- ---- families and variants ----
 
 local family_shape = {{"family", true}, {"arch", true}, {"names"}, {"axes", true}, {"launch_axes"},
-    {"tune", true}, {"launch"}, {"require"}, {"prefer"}, {"generated"}}
-local variant_shape = {{"extends", true}, {"name", true}, {"axes"}, {"tune"}, {"launch"},
+    {"masks"}, {"scores"}, {"tune", true}, {"launch"}, {"require"}, {"prefer"}, {"generated"}}
+local variant_shape = {{"extends", true}, {"name", true}, {"masks"}, {"scores"}, {"axes"}, {"tune"}, {"launch"},
     {"require"}, {"prefer"}}
 
 local function part_fields(spec)
@@ -406,6 +407,8 @@ function X:family(tree)
     if got.axes then self:axes(spec, got.axes.value, got.launch_axes and got.launch_axes.value) end
     if got.tune then self:tune(spec, got.tune.value) end
     if got.launch then self:launch(spec, got.launch.value) end
+    variants.read(self, spec, "masks", got.masks)
+    variants.read(self, spec, "scores", got.scores)
     self:names(spec, got.names and got.names.value)
     part_fields(spec)
     if got.require then self:require(spec, got.require.value) end
@@ -517,6 +520,8 @@ function X:variant(tree, specs)
             return field and (field.role == "knob") == knob and field or nil
         end
     end
+    variants.read(self, spec, "masks", got.masks, base.masks)
+    variants.read(self, spec, "scores", got.scores, base.scores)
     self:replace(got.axes, by_role(false), axes, base.name)
     self:replace(got.tune, by_role(true), knobs, base.name)
     self:replace(got.launch, function(key) return spec.launch_by[key] end, numbers, base.name)

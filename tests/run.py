@@ -27,6 +27,7 @@ BUILD = os.path.abspath(os.path.join(ROOT, os.environ.get("BUILD", "build")))
 sys.path.insert(0, os.path.join(ROOT, "tests"))
 sys.dont_write_bytecode = True
 import test_cli  # noqa: E402
+import test_masks  # noqa: E402
 
 JOBS = 2
 SANITIZE = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
@@ -87,6 +88,12 @@ class Generator:
         self.handle = ctypes.c_void_p()
         if self.lib.wl_gen_open(ctypes.byref(self.handle)):
             raise RuntimeError(self.lib.wl_gen_error().decode())
+
+    def add(self, text, path="t.yaml"):
+        data = text.encode()
+        if self.lib.wl_gen_spec(self.handle, path.encode(), data, ctypes.c_size_t(len(data))):
+            raise RuntimeError(self.lib.wl_gen_error().decode())
+        return self
 
     def ask(self, verb, arg=""):
         out = Buffer()
@@ -665,6 +672,24 @@ def check_simulated_odd():
     return simulated(1)
 
 
+def masks(count, coded):
+    """Random and ready masks told tile by tile against brute force; random scores' derivatives."""
+    result = Result()
+    test_masks.check_tiles(result, lambda text: Generator().add(text), count)
+    test_masks.check_code(result, lambda text: Generator().add(text), ROOT, coded)
+    test_masks.check_scores(result, lambda text: Generator().add(text), 4 * coded)
+    return result
+
+
+def check_masks():
+    return masks(400, 40)
+
+
+def check_masks_all():
+    """The same with 10,000 masks (--all)."""
+    return masks(10000, 250)
+
+
 def check_emit_all():
     """Every listed candidate is emitted within the limits of generated/ (--all)."""
     generator, result = Generator(), Result()
@@ -678,7 +703,7 @@ def check_emit_all():
 CHECKS = [check_cover_even, check_cover_odd, check_simulated_even, check_simulated_odd,
           check_coverage, check_sanitized, check_threads, check_lines,
           check_knobs, check_unit, check_cli, check_bad, check_python, check_examples,
-          check_torture, check_bugs, check_alone, check_determinism, check_generated, check_second,
+          check_torture, check_masks, check_bugs, check_alone, check_determinism, check_generated, check_second,
           check_layers, check_columns, check_size]
 
 
@@ -696,7 +721,7 @@ def main(argv):
         result = check_size()
         print("\n".join(result.failures), end="\n" if result.failures else "")
         return bool(result.failures)
-    checks = CHECKS + [check_emit_all] if "--all" in argv else CHECKS
+    checks = CHECKS + [check_emit_all, check_masks_all] if "--all" in argv else CHECKS
     names = [a for a in argv if not a.startswith("-")]
     checks = [c for c in checks if not names or any(c.__name__[6:].startswith(n) for n in names)]
     if not checks:

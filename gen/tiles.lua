@@ -1,0 +1,444 @@
+-- tiles.lua - which tiles of rows and columns a mask keeps none, all or some of, told from `keep`
+-- alone; as C for the kernels and as Lua.
+-- SPDX-License-Identifier: BSD-3-Clause
+--
+-- Some pair of a tile may be kept when a term of `keep` in disjunctive form may hold there; it is
+-- full when no term of `not keep` may. A term is a list of comparisons. Those that bound row, col or
+-- row - col by what does not depend on the position narrow the tile's ranges of the three, which are
+-- then made consistent: for these alone the answer is exact, and what is left of the columns is their
+-- hull. The other comparisons are told by interval arithmetic over the narrowed ranges: that may
+-- take an empty tile for one that isn't, never the reverse.
+
+local formula = require "formula"
+
+local M = {}
+
+local most_terms = 64 -- beyond it nothing is narrowed, and every tile taken for mixed
+local most = 0x1p61
+
+-- ---- a linear form: row * row + col * col + the sum of coef * node + const ----
+
+-- Adds `factor` times the node to `form`; false where it is not linear in row and col.
+local function add_linear(form, node, factor)
+    local op = node.op
+    if op == "const" then
+        form.const = form.const + factor * node.value
+    elseif not node.row and not node.col then
+        form[#form + 1] = {coef = factor, node = node}
+        return math.abs(factor) * math.max(math.abs(node.low + 0.0), math.abs(node.high + 0.0)) < most
+    elseif op == "name" then
+        form[node.name] = form[node.name] + factor
+    elseif op == "neg" then
+        return add_linear(form, node[1], -factor)
+    elseif op == "+" or op == "-" then
+        return add_linear(form, node[1], factor) and
+            add_linear(form, node[2], op == "+" and factor or -factor)
+    elseif op == "*" and (node[1].op == "const" or node[2].op == "const") then
+        local k, other = node[1], node[2]
+        if k.op ~= "const" then k, other = other, k end
+        if math.abs((k.value + 0.0) * factor) >= most then return false end
+        return add_linear(form, other, factor * k.value)
+    else
+        return false
+    end
+    return math.abs(form.const + 0.0) < most
+end
+
+-- a - b as a form; nil where it is none.
+local function difference(a, b)
+    local form = {row = 0, col = 0, const = 0}
+    if add_linear(form, a, 1) and (not b or add_linear(form, b, -1)) then return form end
+end
+
+-- The one variable of a form, "row", "col" or "gap" (row - col), and its factor; nil for others.
+local function variable(form)
+    if form.row ~= 0 and form.col == 0 then return "row", form.row end
+    if form.col ~= 0 and form.row == 0 then return "col", form.col end
+    if form.row ~= 0 and form.row == -form.col then return "gap", form.row end
+end
+
+-- ---- disjunctive form: a list of terms, each a list of comparisons ----
+-- A comparison is {op = "<=" | "==" | "!=", a, b, plus}: a op b + plus; or {condition = node, want}
+-- of what does not depend on the position.
+
+local always, never = {{}}, {}
+
+local function either(a, b)
+    local all = {}
+    for _, list in ipairs {a, b} do
+        for _, term in ipairs(list) do all[#all + 1] = term end
+    end
+    return all
+end
+
+local function too_many() error({terms = true}, 0) end
+
+local function both(a, b)
+    local all = {}
+    if #a * #b > most_terms then too_many() end
+    for _, x in ipairs(a) do
+        for _, y in ipairs(b) do
+            local term = {}
+            for _, one in ipairs(x) do term[#term + 1] = one end
+            for _, one in ipairs(y) do term[#term + 1] = one end
+            all[#all + 1] = term
+        end
+    end
+    return all
+end
+
+local terms_of
+
+local function moves(node) return node.row or node.col end
+
+-- a <= b + plus, taken apart at min, max, abs and select.
+local function at_most(a, b, plus)
+    local op_a, op_b = moves(a) and a.op, moves(b) and b.op
+    if op_a == "max" then return both(at_most(a[1], b, plus), at_most(a[2], b, plus)) end
+    if op_a == "min" then return either(at_most(a[1], b, plus), at_most(a[2], b, plus)) end
+    if op_b == "min" then return both(at_most(a, b[1], plus), at_most(a, b[2], plus)) end
+    if op_b == "max" then return either(at_most(a, b[1], plus), at_most(a, b[2], plus)) end
+    if op_a == "abs" then
+        return both(at_most(a[1], b, plus),
+            at_most(formula.make("neg", "int", a, a[1]), b, plus))
+    end
+    if op_b == "abs" then
+        return either(at_most(a, b[1], plus),
+            at_most(a, formula.make("neg", "int", b, b[1]), plus))
+    end
+    if op_a == "select" then
+        return either(both(terms_of(a[1], true), at_most(a[2], b, plus)),
+            both(terms_of(a[1], false), at_most(a[3], b, plus)))
+    end
+    if op_b == "select" then
+        return either(both(terms_of(b[1], true), at_most(a, b[2], plus)),
+            both(terms_of(b[1], false), at_most(a, b[3], plus)))
+    end
+    return {{{op = "<=", a = a, b = b, plus = plus}}}
+end
+
+local function equal(a, b, want)
+    local form = difference(a, b)
+    if form and variable(form) then
+        if want then return both(at_most(a, b, 0), at_most(b, a, 0)) end
+        return either(at_most(a, b, -1), at_most(b, a, -1))
+    end
+    return {{{op = want and "==" or "!=", a = a, b = b, plus = 0}}}
+end
+
+local function compared(node, want)
+    local op, a, b = node.op, node[1], node[2]
+    if op == "==" then return equal(a, b, want) end
+    if op == "!=" then return equal(a, b, not want) end
+    if op == ">" or op == ">=" then a, b = b, a end
+    local strict = op == "<" or op == ">"
+    if want then return at_most(a, b, strict and -1 or 0) end
+    return at_most(b, a, strict and 0 or -1)
+end
+
+-- The terms of `node`, or of its opposite when not `want`.
+function terms_of(node, want)
+    local op, a, b = node.op, node[1], node[2]
+    if op == "const" then return node.value == want and always or never end
+    if not moves(node) then return {{{condition = node, want = want}}} end
+    if op == "not" then return terms_of(a, not want) end
+    if op == "and" or op == "or" then
+        local join = (op == "and") == want and both or either
+        return join(terms_of(a, want), terms_of(b, want))
+    end
+    if op == "select" then
+        return either(both(terms_of(a, true), terms_of(b, want)),
+            both(terms_of(a, false), terms_of(node[3], want)))
+    end
+    if a.type == "bool" then
+        local same = (op == "==") == want
+        return either(both(terms_of(a, true), terms_of(b, same)),
+            both(terms_of(a, false), terms_of(b, not same)))
+    end
+    return compared(node, want)
+end
+
+local function terms(node, want)
+    local good, list = pcall(terms_of, node, want)
+    if good and #list <= most_terms then return list end
+    if not good and not (type(list) == "table" and list.terms) then error(list, 0) end
+    return always
+end
+
+-- ---- code, the same for C and Lua but for what `syntax` has ----
+
+local c = {let = "const i64 %s = %s;", set = "%s = %s;", open = "{", begin = "if (%s) {", close = "}",
+    ["and"] = " && ", ["not"] = "!", indent = "    ",
+    value = function(node, names) return formula.c(node, names, true) end}
+local lua = {let = "local %s = %s", set = "%s = %s", open = "do", begin = "if %s then", close = "end",
+    ["and"] = " and ", ["not"] = "not ", indent = "    ", value = formula.lua}
+M.c_syntax, M.lua_syntax = c, lua
+
+local function writer(syntax, names)
+    local W = {lines = {}, depth = 1, count = 0}
+    function W.line(format, ...)
+        W.lines[#W.lines + 1] = syntax.indent:rep(W.depth) .. format:format(...)
+    end
+    function W.value(node) return syntax.value(node, names) end
+    -- A name for an expression; numbers and names stay what they are.
+    function W.let(text)
+        if text:find("^-?%w+$") then return text end
+        W.count = W.count + 1
+        local name = "v" .. W.count
+        W.line(syntax.let, name, text)
+        return name
+    end
+    function W.enter(format, ...)
+        W.line(format, ...)
+        W.depth = W.depth + 1
+    end
+    function W.leave()
+        W.depth = W.depth - 1
+        W.line("%s", syntax.close)
+    end
+    return W
+end
+
+-- const + the sum of coef * node, as text; a form without row and col.
+local function scalar_text(W, form, factor)
+    local parts = {}
+    for _, part in ipairs(form) do
+        local coef = factor * part.coef
+        parts[#parts + 1] = coef == 1 and W.value(part.node) or
+            ("%d * (%s)"):format(coef, W.value(part.node))
+    end
+    local const = factor * form.const
+    if const ~= 0 or #parts == 0 then parts[#parts + 1] = tostring(const) end
+    return table.concat(parts, " + ")
+end
+
+-- ---- intervals ----
+
+local bounds
+
+local function linear_bounds(W, form)
+    local name, factor = variable(form)
+    local low, high = {}, {}
+    local function take(var, k)
+        local from, to = var .. "0", var .. "1"
+        if k < 0 then from, to = to, from end
+        low[#low + 1] = k == 1 and from or ("%d * %s"):format(k, from)
+        high[#high + 1] = k == 1 and to or ("%d * %s"):format(k, to)
+    end
+    if name then
+        take(name, factor)
+    else
+        if form.row ~= 0 then take("row", form.row) end
+        if form.col ~= 0 then take("col", form.col) end
+    end
+    local rest = scalar_text(W, form, 1)
+    if rest ~= "0" or #low == 0 then low[#low + 1], high[#high + 1] = rest, rest end
+    return W.let(table.concat(low, " + ")), W.let(table.concat(high, " + "))
+end
+
+local function quotient_bounds(W, node)
+    local a0, a1 = bounds(W, node[1])
+    local by = W.let(W.value(node[2]))
+    if node.op == "//" then
+        return W.let(("floor_div_wide(%s, %s)"):format(a0, by)),
+            W.let(("floor_div_wide(%s, %s)"):format(a1, by))
+    end
+    return W.let(("pick_wide(floor_div_wide(%s, %s) * %s >= %s, 0, floor_mod_wide(%s, %s))"):format(
+            a1, by, by, a0, a0, by)),
+        W.let(("pick_wide(floor_div_wide(%s + 1, %s) > floor_div_wide(%s, %s), %s - 1, "
+            .. "floor_mod_wide(%s, %s))"):format(a1, by, a0, by, by, a1, by))
+end
+
+local function product_bounds(W, node)
+    local a0, a1 = bounds(W, node[1])
+    local b0, b1 = bounds(W, node[2])
+    local function corner(f)
+        return W.let(("%s(%s(%s * %s, %s * %s), %s(%s * %s, %s * %s))"):format(f, f, a0, b0, a0, b1,
+            f, a1, b0, a1, b1))
+    end
+    return corner("least_wide"), corner("most_wide")
+end
+
+local function joined_bounds(W, low, high, a, b)
+    local a0, a1 = bounds(W, a)
+    local b0, b1 = bounds(W, b)
+    return W.let(("%s(%s, %s)"):format(low, a0, b0)), W.let(("%s(%s, %s)"):format(high, a1, b1))
+end
+
+local function sum_bounds(W, node)
+    local a0, a1 = bounds(W, node[1])
+    local b0, b1 = bounds(W, node[2])
+    if node.op == "-" then b0, b1 = b1, b0 end
+    return W.let(("%s %s %s"):format(a0, node.op, b0)), W.let(("%s %s %s"):format(a1, node.op, b1))
+end
+
+local kinds = {["//"] = quotient_bounds, ["%"] = quotient_bounds, ["*"] = product_bounds,
+    ["+"] = sum_bounds, ["-"] = sum_bounds,
+    min = function(W, node)
+        return joined_bounds(W, "least_wide", "least_wide", node[1], node[2])
+    end,
+    max = function(W, node)
+        return joined_bounds(W, "most_wide", "most_wide", node[1], node[2])
+    end,
+    select = function(W, node)
+        return joined_bounds(W, "least_wide", "most_wide", node[2], node[3])
+    end,
+    neg = function(W, node)
+        local a0, a1 = bounds(W, node[1])
+        return W.let(("-(%s)"):format(a1)), W.let(("-(%s)"):format(a0))
+    end,
+    abs = function(W, node)
+        local a0, a1 = bounds(W, node[1])
+        return W.let(("most_wide(0, most_wide(%s, -(%s)))"):format(a0, a1)),
+            W.let(("most_wide(%s, -(%s))"):format(a1, a0))
+    end,
+}
+
+-- Two names or numbers: what the node's value is not below, and not above.
+function bounds(W, node)
+    if not moves(node) then
+        local value = W.let(W.value(node))
+        return value, value
+    end
+    local form = difference(node)
+    if form then return linear_bounds(W, form) end
+    return kinds[node.op](W, node)
+end
+
+-- ---- what may hold ----
+
+-- "x % d == e" for an x that takes every value of its interval.
+local function remainder(W, one)
+    local mod, other = one.a, one.b
+    if mod.op ~= "%" then mod, other = other, mod end
+    if mod.op ~= "%" or moves(other) or one.op == "<=" then return nil end
+    local form = difference(mod[1])
+    local _, factor = variable(form or {row = 0, col = 0})
+    if factor ~= 1 and factor ~= -1 then return nil end
+    local a0, a1 = bounds(W, mod[1])
+    local by, e = W.let(W.value(mod[2])), W.let(W.value(other))
+    if one.op == "!=" then
+        return ("not_both(floor_mod_wide(%s, %s) == %s, %s == %s || %s == 1)"):format(a0, by, e, a0,
+            a1, by)
+    end
+    return ("0 <= %s AND %s < %s AND floor_div_wide(%s - %s, %s) > floor_div_wide(%s - %s - 1, %s)")
+        :format(e, e, by, a1, e, by, a0, e, by)
+end
+
+local function may_hold(W, syntax, one)
+    if one.condition then
+        return (one.want and "" or syntax["not"]) .. "(" .. W.value(one.condition) .. ")"
+    end
+    local text = remainder(W, one)
+    if not text then
+        local a0, a1 = bounds(W, one.a)
+        local b0, b1 = bounds(W, one.b)
+        if one.op == "<=" then return ("%s <= %s + %d"):format(a0, b1, one.plus) end
+        text = one.op == "==" and ("%s <= %s AND %s <= %s"):format(a0, b1, b0, a1) or
+            ("not_both(%s == %s, %s == %s && %s == %s)"):format(a0, b0, a0, a1, b0, b1)
+    end
+    return text
+end
+
+-- Narrows a range by x * factor + rest <= plus.
+local function narrow(W, syntax, form, plus)
+    local name, factor = variable(form)
+    form.const = form.const - plus
+    local most_of = W.let(scalar_text(W, form, -1))
+    if factor > 0 then
+        local bound = factor == 1 and most_of or
+            ("floor_div_wide(%s, %d)"):format(most_of, factor)
+        W.line(syntax.set, name .. "1", ("least_wide(%s1, %s)"):format(name, bound))
+    else
+        local bound = factor == -1 and ("-(%s)"):format(most_of) or
+            ("-floor_div_wide(%s, %d)"):format(most_of, -factor)
+        W.line(syntax.set, name .. "0", ("most_wide(%s0, %s)"):format(name, bound))
+    end
+end
+
+-- Makes the ranges of row, col and gap = row - col consistent: what is left is taken on by pairs.
+local consistent = {{"row1", "least_wide(row1, gap1 + col1)"}, {"row0", "most_wide(row0, gap0 + col0)"},
+    {"col1", "least_wide(col1, row1 - gap0)"}, {"col0", "most_wide(col0, row0 - gap1)"},
+    {"gap1", "least_wide(gap1, row1 - col0)"}, {"gap0", "most_wide(gap0, row0 - col1)"}}
+
+-- col // by == e: col is in the blocks that e may be.
+local function narrow_blocks(W, syntax, one)
+    local block, other = one.a, one.b
+    if block.op ~= "//" or block[1].name ~= "col" then block, other = other, block end
+    if one.op ~= "==" or block.op ~= "//" or block[1].name ~= "col" then return end
+    local e0, e1 = bounds(W, other)
+    local by = W.let(W.value(block[2]))
+    W.line(syntax.set, "col0", ("most_wide(col0, %s * %s)"):format(by, e0))
+    W.line(syntax.set, "col1", ("least_wide(col1, %s * %s + %s - 1)"):format(by, e1, by))
+end
+
+local function term_code(W, syntax, term)
+    local late, narrowed = {}, false
+    W.enter("%s", syntax.open)
+    for _, row in ipairs {{"row0", "from0"}, {"row1", "from1"}, {"col0", "to0"}, {"col1", "to1"},
+        {"gap0", "from0 - to1"}, {"gap1", "from1 - to0"}} do
+        W.line(syntax.var or syntax.let, row[1], row[2])
+    end
+    for _, one in ipairs(term) do
+        local form = one.op == "<=" and difference(one.a, one.b)
+        if form and variable(form) then
+            narrow(W, syntax, form, one.plus)
+            narrowed = true
+        else
+            late[#late + 1] = one
+        end
+    end
+    for _, row in ipairs(narrowed and consistent or {}) do W.line(syntax.set, row[1], row[2]) end
+    local tests = {"row0 <= row1", "col0 <= col1", "gap0 <= gap1"}
+    if #late > 0 then W.enter(syntax.begin, table.concat(tests, syntax["and"])) end
+    if #late > 0 then
+        for _, one in ipairs(late) do narrow_blocks(W, syntax, one) end
+        tests = {"col0 <= col1"}
+        for i, one in ipairs(late) do tests[i + 1] = may_hold(W, syntax, one) end
+    end
+    W.enter(syntax.begin, (table.concat(tests, syntax["and"]):gsub(" AND ", syntax["and"])))
+    W.line(syntax.set, "low", "least_wide(low, col0)")
+    W.line(syntax.set, "high", "most_wide(high, col1)")
+    W.leave()
+    if #late > 0 then W.leave() end
+    W.leave()
+end
+
+c.var, lua.var = "i64 %s = %s;", "local %s = %s"
+
+-- Code that sets low and high to the hull of the columns in to0 … to1 where, for some row in from0 …
+-- from1, `node` may be `want`; low > high when there is none.
+local function code(node, want, syntax, names)
+    local W = writer(syntax, names)
+    W.line(syntax.var, "low", "to1 + 1")
+    W.line(syntax.var, "high", "to0 - 1")
+    for _, term in ipairs(terms(node, want)) do term_code(W, syntax, term) end
+    return W.lines
+end
+
+-- The body of a C function; names(name) gives a name's expression.
+function M.c(node, want, names)
+    return table.concat(code(node, want, c, names), "\n")
+end
+
+local given = {
+    least_wide = math.min, most_wide = math.max,
+    floor_div_wide = function(a, b) return a // b end,
+    floor_mod_wide = function(a, b) return a % b end,
+    pick_wide = function(condition, a, b) if condition then return a end return b end,
+    not_both = function(a, b) return not (a and b) end,
+}
+
+-- A function of (names' values, from0, from1, to0, to1) that returns low and high.
+function M.hull(node, want)
+    local lines = code(node, want, lua, function(name) return ("n[%q]"):format(name) end)
+    local text = ("local n, from0, from1, to0, to1 = ...\n%s\nreturn low, high"):format(
+        table.concat(lines, "\n"):gsub("||", "or"):gsub("&&", "and"))
+    local env = {}
+    for _, from in ipairs {given, formula.given} do
+        for name, f in sorted(from) do env[name] = f end
+    end
+    return assert(load(text, "=mask", "t", env))
+end
+
+return M

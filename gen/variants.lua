@@ -1,0 +1,208 @@
+-- variants.lua - the sections masks and scores of a spec: each a formula with its params.
+-- SPDX-License-Identifier: BSD-3-Clause
+--
+-- A spec's `masks` and `scores` are lists, in the file's order, with `by`: name → {name, kind =
+-- "keep" | "value", text, tree, params, place}; a param is {name, type = "int" | "float", default,
+-- low, high}.
+
+local common = require "common"
+local formula = require "formula"
+local tiles = require "tiles"
+
+local M = {}
+
+local most_params = 4
+local largest = 1 << 30 -- of a param
+local kinds = {masks = "keep", scores = "value"}
+local shapes = {keep = {{"keep", true}, {"params"}}, value = {{"value", true}, {"params"}}}
+local param_shape = {{"default", true}, {"from"}, {"to"}}
+
+-- ---- params ----
+
+-- A number of the kind; a mask's are whole. `x` is the reader of the file (reader.lua).
+local function number(x, node, thing, whole)
+    local text = node.kind == "scalar" and #node.text <= 16 and node.text or ""
+    local value
+    if text:find("^-?%d+$") then value = math.tointeger(text) end
+    if not whole and text:find("^-?%d+%.?%d*$") or text:find("^-?%d+%.?%d*[eE][-+]?%d+$") then
+        value = not whole and tonumber(text) + 0.0 or nil
+    end
+    if value and math.abs(value) <= largest then return value end
+    x:expected(node, thing, whole and "a whole number up to 2^30" or "a number up to 2^30")
+end
+
+-- NAME: DEFAULT or NAME: {default, from, to}; a whole one is not below 0 unless `from` says so.
+local function param(x, pair, kind)
+    local whole, thing = kind == "keep", "params: " .. pair.key
+    local row = {name = pair.key, type = whole and "int" or "float", low = whole and 0 or -largest,
+        high = largest}
+    if pair.value.kind ~= "map" then
+        row.default = number(x, pair.value, thing, whole)
+    else
+        local got = x:record(pair.value, thing, param_shape)
+        row.default = got.default and number(x, got.default.value, thing .. ": default", whole)
+        row.low = got.from and number(x, got.from.value, thing .. ": from", whole) or row.low
+        row.high = got.to and number(x, got.to.value, thing .. ": to", whole) or row.high
+    end
+    if not row.default or not row.low or not row.high then return nil end
+    if row.default < row.low or row.default > row.high then
+        return x:fail(pair.value, "%s: the default %s is not in %s to %s", thing, row.default,
+            row.low, row.high)
+    end
+    return row
+end
+
+local function params(x, pair, kind)
+    local list, known = {}, formula.scope(kind, {}).by
+    for _, one in ipairs(pair and x:pairs(pair.value, "params", "a map from names to numbers") or {}) do
+        local key = {kind = "scalar", text = one.key, line = one.line, col = one.col}
+        if x:word(key, "params") then
+            if known[one.key] or formula.is_function(one.key) or formula.is_keyword(one.key) then
+                x:fail(one, "params: the name '%s' is taken", one.key)
+            else
+                list[#list + 1] = param(x, one, kind)
+            end
+        end
+    end
+    if #list > most_params then
+        x:fail(pair, "params: %d, at most %d are allowed", #list, most_params)
+    end
+    return list
+end
+
+-- ---- a section ----
+
+local function read_one(x, pair, kind, section)
+    local thing = section .. ": " .. pair.key
+    if #pair.key > 12 or not pair.key:find("^[a-z][a-z0-9]*$") then
+        return x:fail(pair, "%s: a name is [a-z][a-z0-9]{0,11}, got '%s'", section, pair.key)
+    end
+    local got = x:record(pair.value, thing, shapes[kind])
+    local before = #x.errors
+    local one = {name = pair.key, kind = kind, params = params(x, got.params, kind), place = pair}
+    local node = got[kind] and got[kind].value
+    one.text = node and x:text(node, kind)
+    if not one.text or #x.errors > before then return nil end
+    if not node.start then
+        return x:fail(node, "%s: an expression stands on one line, without escapes", kind)
+    end
+    local tree, at, why = formula.read(one.text, formula.scope(kind, one.params))
+    if not tree then
+        return x:fail({line = node.line, col = node.start + at - 1}, "%s: %s", kind, why)
+    end
+    one.tree = tree
+    return one
+end
+
+-- Reads a section (a pair of the file's map, or nil) after those of the base.
+function M.read(x, spec, section, pair, base)
+    local list = {by = {}}
+    for _, one in ipairs(base or {}) do list[#list + 1], list.by[one.name] = one, one end
+    for _, item in ipairs(pair and x:pairs(pair.value, section, "a map from names to formulas") or {}) do
+        local one = read_one(x, item, kinds[section], section)
+        local axis = spec.by[kinds[section] == "keep" and "mask" or "score"]
+        if one and (list.by[one.name] or axis and axis.has[one.name]) then
+            x:fail(item, "%s: the name '%s' is taken", section, one.name)
+        elseif one then
+            list[#list + 1], list.by[one.name] = one, one
+        end
+    end
+    spec[section] = list
+end
+
+-- ---- told ----
+
+-- The mask or score `name` of a spec.
+local function find(spec, section, name)
+    local one = spec[section].by[name]
+    if one then return one end
+    local names = {}
+    for i, other in ipairs(spec[section]) do names[i] = other.name end
+    common.raise(common.EINVAL, "%s: %s has no '%s'%s", section, spec.name, name,
+        common.did_you_mean(name, names))
+end
+
+local function spec_of(specs, name)
+    return specs.by[name] or common.raise(common.EINVAL, "no spec '%s'", name)
+end
+
+local function value_text(value)
+    return math.type(value) == "integer" and tostring(value) or ("%.9g"):format(value)
+end
+
+-- "SPEC masks|scores NAME": the formula as it was understood, with its derivative or the C of its
+-- analysis, in which names are members of `p`.
+function M.formula(specs, arg)
+    local name, section, own = arg:match("^(%S+) (%S+) (%S+)$")
+    if not kinds[section] then
+        common.raise(common.EINVAL, "formula: expected SPEC masks|scores NAME, got '%s'", arg)
+    end
+    local one = find(spec_of(specs, name), section, own)
+    local lines = {}
+    for i, row in ipairs(one.params) do
+        lines[i] = ("param %s %s %s %s"):format(row.name, value_text(row.default),
+            value_text(row.low), value_text(row.high))
+    end
+    local function c_name(word) return (word == "row" or word == "col") and word or "p->" .. word end
+    lines[#lines + 1] = one.kind .. " " .. formula.text(one.tree)
+    lines[#lines + 1] = "c " .. formula.c(one.tree, c_name)
+    if one.kind == "value" then
+        lines[#lines + 1] = "derivative " .. formula.text(formula.derivative(one.tree))
+    else
+        lines[#lines + 1] = "may keep\n" .. tiles.c(one.tree, true, c_name)
+        lines[#lines + 1] = "may drop\n" .. tiles.c(one.tree, false, c_name)
+    end
+    return table.concat(lines, "\n") .. "\n"
+end
+
+-- A mask's hulls of what may be kept and of what may be dropped.
+local function hulls(one)
+    one.keep = one.keep or tiles.hull(one.tree, true)
+    one.drop = one.drop or tiles.hull(one.tree, false)
+    return one.keep, one.drop
+end
+
+-- The tiles of one (batch, head): f(row tile, column tile, is it full) for each that is not empty.
+local function each_tile(one, n, tile_m, tile_n, f)
+    local keep, drop = hulls(one)
+    local past = n.seq_k - n.seq_q
+    for i = 0, (n.seq_q + tile_m - 1) // tile_m - 1 do
+        local row0, row1 = i * tile_m + past, math.min((i + 1) * tile_m, n.seq_q) - 1 + past
+        local low, high = keep(n, row0, row1, 0, n.seq_k - 1)
+        for j = low // tile_n, low <= high and high // tile_n or -1 do
+            local col0, col1 = j * tile_n, math.min((j + 1) * tile_n, n.seq_k) - 1
+            low, high = keep(n, row0, row1, col0, col1)
+            if low <= high then
+                low, high = drop(n, row0, row1, col0, col1)
+                f(i, j, low > high)
+            end
+        end
+    end
+end
+
+-- "SPEC NAME TILE_M TILE_N KEY=VALUE…" (params, seq_q, seq_k and other names of the language): the
+-- row tiles' tiles, a line each: "." empty, "#" full, "/" mixed.
+function M.tiles(specs, arg)
+    local name, own, tile_m, tile_n, rest = arg:match("^(%S+) (%S+) (%d+) (%d+)(.*)$")
+    if not name then
+        common.raise(common.EINVAL, "tiles: expected SPEC MASK TILE_M TILE_N KEY=VALUE…, got '%s'",
+            arg)
+    end
+    local one = find(spec_of(specs, name), "masks", own)
+    local n = {batch = 0, head = 0, kv_head = 0, heads = 1, kv_heads = 1}
+    for _, row in ipairs(one.params) do n[row.name] = row.default end
+    for key, value in rest:gmatch("(%S+)=(-?%d+)") do n[key] = math.tointeger(value) end
+    tile_m, tile_n = math.tointeger(tile_m), math.tointeger(tile_n)
+    local lines = {}
+    for i = 1, (n.seq_q + tile_m - 1) // tile_m do
+        lines[i] = {}
+        for j = 1, (n.seq_k + tile_n - 1) // tile_n do lines[i][j] = "." end
+    end
+    each_tile(one, n, tile_m, tile_n, function(i, j, full)
+        lines[i + 1][j + 1] = full and "#" or "/"
+    end)
+    for i, line in ipairs(lines) do lines[i] = table.concat(line) end
+    return table.concat(lines, "\n") .. "\n"
+end
+
+return M

@@ -1,0 +1,194 @@
+/* test_formula.c - what masks and scores must not be, each with its exact message and place.
+   SPDX-License-Identifier: BSD-3-Clause */
+#include <stdlib.h>
+
+#include "gen.h"
+#include "test.h"
+
+static wl_status read_formula(wl_gen *gen, const char *kind, const char *text,
+                              const char *name) {
+    char *spec = wl_format("extends: fwd\nname: %s\n%s:\n  m: {%s: '%s', params: "
+                           "{a: 3, b: {default: 1, from: 1}}}\n",
+                           name, strcmp(kind, "keep") ? "scores" : "masks", kind, text);
+    wl_status status = wl_gen_spec(gen, "t.yaml", spec, strlen(spec));
+    free(spec);
+    return status;
+}
+
+/* `at` counts the formula's characters from 1. */
+static const struct {
+    const char *kind, *text;
+    int at;
+    const char *message;
+} bad[] = {
+    {"keep", "|row", 1, "unexpected '|'"},
+    {"keep", "col <|", 6, "unexpected '|'"},
+    {"keep", "col < = row", 7, "unexpected '='"},
+    {"keep", "|<= row", 1, "unexpected '|'"},
+    {"keep", "col <= row )", 12, "unexpected ')'"},
+    {"keep", "(col <= row", 12, "expected ')', got the end"},
+    {"keep", "col <= row and", 15, "expected a value, got the end"},
+    {"keep", "and col <= row", 1, "expected a value, got 'and'"},
+    {"keep", "col <= row or or true", 15, "expected a value, got 'or'"},
+    {"keep", "not", 4, "expected a value, got the end"},
+    {"keep", "col <= row col", 12, "unexpected 'col'"},
+    {"keep", "col <= row < 5", 12, "comparisons do not chain: use and"},
+    {"keep", "col == row == seq_q", 12, "comparisons do not chain: use and"},
+    {"keep", "col = row", 5, "unexpected '='"},
+    {"keep", "col <= row & true", 12, "unexpected '&'"},
+    {"keep", "col <= row && true", 12, "unexpected '&'"},
+    {"keep", "col | row", 5, "unexpected '|'"},
+    {"keep", "!(col <= row)", 1, "unexpected '!'"},
+    {"keep", "col <= row; true", 11, "unexpected ';'"},
+    {"keep", "col <= row # x", 12, "unexpected '#'"},
+    {"keep", "col <= \"row\"", 8, "unexpected '\"'"},
+    {"keep", "col <= row[0]", 11, "unexpected '['"},
+    {"keep", "col <= {row}", 8, "unexpected '{'"},
+    {"keep", "col <= row.x", 11, "unexpected '.'"},
+    {"keep", "col <= rów", 9, "unexpected 'ó'"},
+    {"keep", "col <= 1.5", 8, "a constant has a fraction: a mask is of whole numbers"},
+    {"keep", "col <= 2.", 8, "a constant has a fraction: a mask is of whole numbers"},
+    {"keep", "col <= 1e3", 8, "a constant has a fraction: a mask is of whole numbers"},
+    {"keep", "col <= 1234567890", 8, "1234567890 is too large"},
+    {"keep", "col <= 99999999999999999999", 8, "99999999999999999999 is too large"},
+    {"keep", "col <= 12ab", 10, "unexpected 'ab'"},
+    {"keep", "col <= 0x10", 9, "unexpected 'x10'"},
+    {"keep", "rwo <= col", 1, "there is no 'rwo'; did you mean 'row'?"},
+    {"keep", "col <= Row", 8, "there is no 'Row'; did you mean 'row'?"},
+    {"keep", "col <= seqk", 8, "there is no 'seqk'; did you mean 'seq_k'?"},
+    {"keep", "col <= s", 8, "a mask has no 's': it is the score's"},
+    {"keep", "col <= min", 8, "min is a function: write min(…)"},
+    {"keep", "min <= col", 1, "min is a function: write min(…)"},
+    {"keep", "abs", 1, "abs is a function: write abs(…)"},
+    {"keep", "min(col) <= row", 1, "min takes 2 arguments, got 1"},
+    {"keep", "min(col, row, 1) <= 0", 1, "min takes 2 arguments, got 3"},
+    {"keep", "abs(col, row) <= 0", 1, "abs takes 1 argument, got 2"},
+    {"keep", "abs() <= 0", 5, "expected a value, got ')'"},
+    {"keep", "select(col, row, 1) <= 0", 8, "expected a condition, got a number"},
+    {"keep", "select(true, row) <= 0", 1, "select takes 3 arguments, got 2"},
+    {"keep", "select(true, row, true)", 19, "expected a number, got a condition"},
+    {"keep", "select(true, true, row)", 20, "expected a condition, got a number"},
+    {"keep", "min(col <= row, true)", 5, "expected a number, got a condition"},
+    {"keep", "abs(true) <= 1", 5, "expected a number, got a condition"},
+    {"keep", "mim(col, row) <= 0", 1, "there is no function 'mim'; did you mean 'min'?"},
+    {"keep", "foo(col) <= row", 1, "there is no function 'foo'"},
+    {"keep", "row(col) <= 1", 1, "there is no function 'row'"},
+    {"keep", "min(col, row <= 0", 18, "expected ',' or ')', got the end"},
+    {"keep", "min(col row) <= 0", 9, "expected ',' or ')', got 'row'"},
+    {"keep", "min(,) <= 0", 5, "expected a value, got ','"},
+    {"keep", "col", 1, "expected a condition, got a number"},
+    {"keep", "row - col", 1, "expected a condition, got a number"},
+    {"keep", "1", 1, "expected a condition, got a number"},
+    {"keep", "1 + 1", 1, "expected a condition, got a number"},
+    {"keep", "col + true <= row", 7, "expected a number, got a condition"},
+    {"keep", "true + col <= row", 1, "expected a number, got a condition"},
+    {"keep", "-true <= 1", 2, "expected a number, got a condition"},
+    {"keep", "not col", 5, "expected a condition, got a number"},
+    {"keep", "not row <= col and row", 20, "expected a condition, got a number"},
+    {"keep", "col and row", 1, "expected a condition, got a number"},
+    {"keep", "col <= row and 1", 16, "expected a condition, got a number"},
+    {"keep", "1 or col <= row", 1, "expected a condition, got a number"},
+    {"keep", "true <= false", 1, "expected a number, got a condition"},
+    {"keep", "true == 1", 9, "expected a condition, got a number"},
+    {"keep", "1 == true", 6, "expected a number, got a condition"},
+    {"keep", "(col <= row) < 3", 1, "expected a number, got a condition"},
+    {"keep", "col // 0 <= row", 8, "division by zero"},
+    {"keep", "col % 0 == 0", 7, "division by zero"},
+    {"keep", "col // (2 - 2) == 0", 8, "division by zero"},
+    {"keep", "col // -3 == 0", 8,
+     "a divisor is a constant of 1 or more, or a param whose 'from' is"},
+    {"keep", "col // row == 0", 8,
+     "a divisor is a constant of 1 or more, or a param whose 'from' is"},
+    {"keep", "col % row == 0", 7,
+     "a divisor is a constant of 1 or more, or a param whose 'from' is"},
+    {"keep", "col // (row + 1) == 0", 8,
+     "a divisor is a constant of 1 or more, or a param whose 'from' is"},
+    {"keep", "col // a == 0", 8,
+     "a divisor is a constant of 1 or more, or a param whose 'from' is"},
+    {"keep", "col // (b + 1) == 0", 8,
+     "a divisor is a constant of 1 or more, or a param whose 'from' is"},
+    {"keep", "col // 2.5 == 0", 8, "a constant has a fraction: a mask is of whole numbers"},
+    {"keep", "row / 2 <= col", 1, "a quotient by / has a fraction: a mask is of whole numbers"},
+    {"keep", "col % 2.0 == 0", 7, "a constant has a fraction: a mask is of whole numbers"},
+    {"keep", "tanh(row) <= col", 1, "what tanh gives has a fraction: a mask is of whole numbers"},
+    {"keep", "exp2(col) <= row", 1, "what exp2 gives has a fraction: a mask is of whole numbers"},
+    {"keep", "sigmoid(1) <= 2", 1, "what sigmoid gives has a fraction: a mask is of whole numbers"},
+    {"keep", "log2(col) <= row", 1, "what log2 gives has a fraction: a mask is of whole numbers"},
+    {"keep", "row * row * row <= col", 1, "may reach 2^62: whole numbers stay below it"},
+    {"keep", "b * b * 4 <= col", 1, "may reach 2^62: whole numbers stay below it"},
+    {"keep", "999999999 * 999999999 * 9 <= col", 1, "may reach 2^62: whole numbers stay below it"},
+    {"keep", "col <= row + list", 14, "there is no 'list'"},
+    {"keep", "list(col) <= row", 1, "there is no function 'list'"},
+    {"keep", "---col <= row", 2, "expected a value, got '-'"},
+    {"keep", "- - col <= row", 3, "expected a value, got '-'"},
+    {"keep", "col <= --row", 9, "expected a value, got '-'"},
+    {"keep", "col <= +row", 8, "expected a value, got '+'"},
+    {"keep", "col ** 2 <= row", 6, "expected a value, got '*'"},
+    {"keep", "col <= row and not", 19, "expected a value, got the end"},
+    {"keep", "(", 2, "expected a value, got the end"},
+    {"keep", ")", 1, "expected a value, got ')'"},
+    {"keep", "((col <= row)", 14, "expected ')', got the end"},
+    {"keep", ",", 1, "expected a value, got ','"},
+    {"value", "true", 1, "expected a number, got a condition"},
+    {"value", "s > 0", 1, "expected a number, got a condition"},
+    {"value", "s + true", 5, "expected a number, got a condition"},
+    {"value", "tanh(true)", 6, "expected a number, got a condition"},
+    {"value", "tanh", 1, "tanh is a function: write tanh(…)"},
+    {"value", "tanh(s, s)", 1, "tanh takes 1 argument, got 2"},
+    {"value", "x * s", 1, "there is no 'x'"},
+    {"value", "s / 0", 5, "division by zero"},
+    {"value", "s / 0.0", 5, "division by zero"},
+    {"value", "s / (1 - 1)", 5, "division by zero"},
+    {"value", "s // 2", 1, "// is of whole numbers, this has a fraction"},
+    {"value", "s % 2", 1, "% is of whole numbers, this has a fraction"},
+    {"value", "2 // s", 6, "// is of whole numbers, this has a fraction"},
+    {"value", "row // 2.0", 8, "// is of whole numbers, this has a fraction"},
+    {"value", "s and s", 1, "expected a condition, got a number"},
+    {"value", "not s", 5, "expected a condition, got a number"},
+    {"value", "select(s, 1, 2)", 8, "expected a condition, got a number"},
+    {"value", "select(s > 0, s, true)", 18, "expected a number, got a condition"},
+    {"value", "max(s)", 1, "max takes 2 arguments, got 1"},
+    {"value", "max(s, true)", 8, "expected a number, got a condition"},
+    {"value", "log(s)", 1, "there is no function 'log'; did you mean 'log2'?"},
+    {"value", "exp(s)", 1, "there is no function 'exp'; did you mean 'exp2'?"},
+    {"value", "s[0]", 2, "unexpected '['"},
+    {"value", "1e39", 1, "1e39 is too large"},
+    {"value", "3e38 * 3e38", 1, "is no finite number"},
+    {"value", "exp2(500) + s", 1, "is no finite number"},
+    {"value", "cap", 1, "there is no 'cap'"},
+    {"value", "s * 1e", 6, "unexpected 'e'"},
+    {"value", "s * .5", 5, "unexpected '.'"},
+    {"value", "s * 5 5", 7, "unexpected '5'"},
+};
+
+TEST(bad_formulas_are_told_at_their_place) {
+    wl_gen *gen;
+    CHECK_INT(wl_gen_open(&gen), WL_OK);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        int start = strcmp(bad[i].kind, "keep") ? 14 : 13;
+        char *want = wl_format("t.yaml:4:%d: %s: %s", start + bad[i].at, bad[i].kind,
+                               bad[i].message);
+        CHECK_INT(read_formula(gen, bad[i].kind, bad[i].text, "mine"), WL_ESPEC);
+        CHECK_STR(wl_gen_error(), want);
+        free(want);
+    }
+    wl_gen_close(gen);
+}
+
+/* A formula is cut short anywhere, and each of its characters put in the place of others: it is read
+   or refused with a place, and nothing else happens. */
+TEST(mangled_formulas) {
+    wl_gen *gen;
+    CHECK_INT(wl_gen_open(&gen), WL_OK);
+    static const char text[] = "select(a<1,max(col//b,2)%3==0,not row-col>=-1e1)and(s*.5!=seq_q)";
+    for (size_t i = 1; i < sizeof text; i++)
+        for (size_t j = 0; j < sizeof text; j += 3) {
+            char *other = wl_format("%.*s", (int)i, text);
+            if (j < i) other[j] = text[(i * 7 + j) % (sizeof text - 1)];
+            if (read_formula(gen, j % 2 ? "keep" : "value", other, "other"))
+                CHECK(!strncmp(wl_gen_error(), "t.yaml:4:", 9) ||
+                      strstr(wl_gen_error(), "is taken"));
+            free(other);
+        }
+    wl_gen_close(gen);
+}
