@@ -2,11 +2,11 @@
 -- text, CUDA and Lua; its derivative.
 -- SPDX-License-Identifier: BSD-3-Clause
 --
--- A node is {op, type = "int" | "float" | "bool", 1, 2, 3: operands, at, from, to, row, col: does it
--- depend on the position, low, high: of an int}. op is "const" (value), "name" (name), "float" (an
--- int taken for one), an operator or a function. Whole numbers are exact: each has a range, which
--- decides between 32 and 64 bits and must stay below 2^62. A mask is of whole numbers alone, so that
--- its tiles are told without a rounding (tiles.lua).
+-- A node is {op, type = "int" | "float" | "bool", 1, 2, 3: operands, at, from, to, row, col: does
+-- it depend on the position, low, high: of an int}. op is "const" (value), "name" (name), "float"
+-- (an int taken for one), an operator or a function. Whole numbers are exact: each has a range,
+-- which decides between 32 and 64 bits and must stay below 2^62. A mask is of whole numbers alone,
+-- so that its tiles are told without a rounding (tiles.lua).
 
 local common = require "common"
 local parse = require "parse"
@@ -88,7 +88,8 @@ end
 function M.const(value, place)
     local kind = math.type(value)
     return {op = "const", value = value, at = place.at, from = place.from, to = place.to,
-        type = kind == "integer" and "int" or kind and "float" or "bool", low = value, high = value}
+        type = kind == "integer" and "int" or kind and "float" or "bool", low = value,
+        high = value}
 end
 
 local function all_const(node)
@@ -309,7 +310,8 @@ end
 
 local c_operators = {["and"] = "&&", ["or"] = "||"}
 local c_float = {min = "fminf", max = "fmaxf", abs = "fabsf", exp2 = "exp2_approx",
-    log2 = "log2_approx", tanh = "tanh_accurate", sigmoid = "sigmoid_accurate", ["/"] = "__fdividef"}
+    log2 = "log2_approx", tanh = "tanh_accurate", sigmoid = "sigmoid_accurate",
+    ["/"] = "__fdividef"}
 local c_int = {min = "least", max = "most", abs = "distance", ["//"] = "floor_div",
     ["%"] = "floor_mod"}
 

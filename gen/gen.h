@@ -33,6 +33,10 @@ WARPLOOM_API wl_status wl_gen_spec(wl_gen *gen, const char *path, const char *te
      cover ""           few names that together have, for each spec, every value of every axis
                         (every step of a range) and every legal pair of listed values
      all ""             the names of every candidate at the axes' listed values
+     formula SPEC masks|scores NAME    a mask or score as it was understood, its C, and the analysis
+                        of its tiles or its derivative
+     tiles SPEC MASK TILE_M TILE_N KEY=VALUE…    a line for each tile of rows, a character for each
+                        tile of columns: . none kept, # all, / some
      words ""           the problem's words: `word kind default what`, a line each
    A problem's sizes (batch, heads, lengths) count rounded (wl_problem_bucket).
    EINVAL for a bad problem or an unknown name, ESPEC for a bad spec or template. */

@@ -1,4 +1,4 @@
--- parse.lua - the text of an expression to a tree: rules (expr.lua), masks and scores (formula.lua).
+-- parse.lua - an expression's text to a tree: rules (expr.lua), masks and scores (formula.lua).
 -- SPDX-License-Identifier: BSD-3-Clause
 --
 --   or · and · not · one of < <= > >= == != · + - · * / // % · - · number, word, word(…), ( … )

@@ -369,8 +369,8 @@ end
 
 local family_shape = {{"family", true}, {"arch", true}, {"names"}, {"axes", true}, {"launch_axes"},
     {"masks"}, {"scores"}, {"tune", true}, {"launch"}, {"require"}, {"prefer"}, {"generated"}}
-local variant_shape = {{"extends", true}, {"name", true}, {"masks"}, {"scores"}, {"axes"}, {"tune"}, {"launch"},
-    {"require"}, {"prefer"}}
+local variant_shape = {{"extends", true}, {"name", true}, {"masks"}, {"scores"}, {"axes"},
+    {"tune"}, {"launch"}, {"require"}, {"prefer"}}
 
 local function part_fields(spec)
     spec.part_of = {}

@@ -3,11 +3,11 @@
 -- SPDX-License-Identifier: BSD-3-Clause
 --
 -- Some pair of a tile may be kept when a term of `keep` in disjunctive form may hold there; it is
--- full when no term of `not keep` may. A term is a list of comparisons. Those that bound row, col or
--- row - col by what does not depend on the position narrow the tile's ranges of the three, which are
--- then made consistent: for these alone the answer is exact, and what is left of the columns is their
--- hull. The other comparisons are told by interval arithmetic over the narrowed ranges: that may
--- take an empty tile for one that isn't, never the reverse.
+-- full when no term of `not keep` may. A term is a list of comparisons. Those that bound row, col
+-- or row - col by what does not depend on the position narrow the tile's ranges of the three, which
+-- are then made consistent: for these alone the answer is exact, and what is left of the columns is
+-- their hull. The other comparisons are told by interval arithmetic over the narrowed ranges: that
+-- may take an empty tile for one that isn't, never the reverse.
 
 local formula = require "formula"
 
@@ -25,7 +25,7 @@ local function add_linear(form, node, factor)
         form.const = form.const + factor * node.value
     elseif not node.row and not node.col then
         form[#form + 1] = {coef = factor, node = node}
-        return math.abs(factor) * math.max(math.abs(node.low + 0.0), math.abs(node.high + 0.0)) < most
+        return math.abs(factor) * math.max(-node.low + 0.0, node.high + 0.0) < most
     elseif op == "name" then
         form[node.name] = form[node.name] + factor
     elseif op == "neg" then
@@ -58,8 +58,8 @@ local function variable(form)
 end
 
 -- ---- disjunctive form: a list of terms, each a list of comparisons ----
--- A comparison is {op = "<=" | "==" | "!=", a, b, plus}: a op b + plus; or {condition = node, want}
--- of what does not depend on the position.
+-- A comparison is {op = "<=" | "==" | "!=", a, b, plus}: a op b + plus; or {condition = node,
+-- want} of what does not depend on the position.
 
 local always, never = {{}}, {}
 
@@ -167,17 +167,16 @@ end
 
 -- ---- code, the same for C and Lua but for what `syntax` has ----
 
-local c = {let = "const i64 %s = %s;", set = "%s = %s;", open = "{", begin = "if (%s) {", close = "}",
-    ["and"] = " && ", ["not"] = "!", indent = "    ",
+local c = {var = "i64 %s = %s;", let = "const i64 %s = %s;", set = "%s = %s;", open = "{",
+    begin = "if (%s) {", close = "}", ["and"] = " && ", ["not"] = "!",
     value = function(node, names) return formula.c(node, names, true) end}
-local lua = {let = "local %s = %s", set = "%s = %s", open = "do", begin = "if %s then", close = "end",
-    ["and"] = " and ", ["not"] = "not ", indent = "    ", value = formula.lua}
-M.c_syntax, M.lua_syntax = c, lua
+local lua = {var = "local %s = %s", let = "local %s = %s", set = "%s = %s", open = "do",
+    begin = "if %s then", close = "end", ["and"] = " and ", ["not"] = "not ", value = formula.lua}
 
 local function writer(syntax, names)
     local W = {lines = {}, depth = 1, count = 0}
     function W.line(format, ...)
-        W.lines[#W.lines + 1] = syntax.indent:rep(W.depth) .. format:format(...)
+        W.lines[#W.lines + 1] = ("    "):rep(W.depth) .. format:format(...)
     end
     function W.value(node) return syntax.value(node, names) end
     -- A name for an expression; numbers and names stay what they are.
@@ -243,8 +242,8 @@ local function quotient_bounds(W, node)
         return W.let(("floor_div_wide(%s, %s)"):format(a0, by)),
             W.let(("floor_div_wide(%s, %s)"):format(a1, by))
     end
-    return W.let(("pick_wide(floor_div_wide(%s, %s) * %s >= %s, 0, floor_mod_wide(%s, %s))"):format(
-            a1, by, by, a0, a0, by)),
+    return W.let(("pick_wide(floor_div_wide(%s, %s) * %s >= %s, 0, floor_mod_wide(%s, %s))")
+            :format(a1, by, by, a0, a0, by)),
         W.let(("pick_wide(floor_div_wide(%s + 1, %s) > floor_div_wide(%s, %s), %s - 1, "
             .. "floor_mod_wide(%s, %s))"):format(a1, by, a0, by, by, a1, by))
 end
@@ -253,8 +252,8 @@ local function product_bounds(W, node)
     local a0, a1 = bounds(W, node[1])
     local b0, b1 = bounds(W, node[2])
     local function corner(f)
-        return W.let(("%s(%s(%s * %s, %s * %s), %s(%s * %s, %s * %s))"):format(f, f, a0, b0, a0, b1,
-            f, a1, b0, a1, b1))
+        return W.let(("%s(%s(%s * %s, %s * %s), %s(%s * %s, %s * %s))"):format(f, f, a0, b0, a0,
+            b1, f, a1, b0, a1, b1))
     end
     return corner("least_wide"), corner("most_wide")
 end
@@ -318,11 +317,11 @@ local function remainder(W, one)
     local a0, a1 = bounds(W, mod[1])
     local by, e = W.let(W.value(mod[2])), W.let(W.value(other))
     if one.op == "!=" then
-        return ("not_both(floor_mod_wide(%s, %s) == %s, %s == %s || %s == 1)"):format(a0, by, e, a0,
-            a1, by)
+        return ("not_both(floor_mod_wide(%s, %s) == %s, %s == %s || %s == 1)"):format(a0, by, e,
+            a0, a1, by)
     end
-    return ("0 <= %s AND %s < %s AND floor_div_wide(%s - %s, %s) > floor_div_wide(%s - %s - 1, %s)")
-        :format(e, e, by, a1, e, by, a0, e, by)
+    return ("0 <= %s AND %s < %s AND floor_div_wide(%s - %s, %s) > "
+        .. "floor_div_wide(%s - %s - 1, %s)"):format(e, e, by, a1, e, by, a0, e, by)
 end
 
 local function may_hold(W, syntax, one)
@@ -357,9 +356,11 @@ local function narrow(W, syntax, form, plus)
 end
 
 -- Makes the ranges of row, col and gap = row - col consistent: what is left is taken on by pairs.
-local consistent = {{"row1", "least_wide(row1, gap1 + col1)"}, {"row0", "most_wide(row0, gap0 + col0)"},
+local consistent = {
+    {"row1", "least_wide(row1, gap1 + col1)"}, {"row0", "most_wide(row0, gap0 + col0)"},
     {"col1", "least_wide(col1, row1 - gap0)"}, {"col0", "most_wide(col0, row0 - gap1)"},
-    {"gap1", "least_wide(gap1, row1 - col0)"}, {"gap0", "most_wide(gap0, row0 - col1)"}}
+    {"gap1", "least_wide(gap1, row1 - col0)"}, {"gap0", "most_wide(gap0, row0 - col1)"},
+}
 
 -- col // by == e: col is in the blocks that e may be.
 local function narrow_blocks(W, syntax, one)
@@ -377,7 +378,7 @@ local function term_code(W, syntax, term)
     W.enter("%s", syntax.open)
     for _, row in ipairs {{"row0", "from0"}, {"row1", "from1"}, {"col0", "to0"}, {"col1", "to1"},
         {"gap0", "from0 - to1"}, {"gap1", "from1 - to0"}} do
-        W.line(syntax.var or syntax.let, row[1], row[2])
+        W.line(syntax.var, row[1], row[2])
     end
     for _, one in ipairs(term) do
         local form = one.op == "<=" and difference(one.a, one.b)
@@ -404,10 +405,8 @@ local function term_code(W, syntax, term)
     W.leave()
 end
 
-c.var, lua.var = "i64 %s = %s;", "local %s = %s"
-
--- Code that sets low and high to the hull of the columns in to0 … to1 where, for some row in from0 …
--- from1, `node` may be `want`; low > high when there is none.
+-- Code that sets low and high to the hull of the columns in to0 … to1 where, for some row in
+-- from0 … from1, `node` may be `want`; low > high when there is none.
 local function code(node, want, syntax, names)
     local W = writer(syntax, names)
     W.line(syntax.var, "low", "to1 + 1")

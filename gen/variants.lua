@@ -54,7 +54,8 @@ end
 
 local function params(x, pair, kind)
     local list, known = {}, formula.scope(kind, {}).by
-    for _, one in ipairs(pair and x:pairs(pair.value, "params", "a map from names to numbers") or {}) do
+    local pairs_of = pair and x:pairs(pair.value, "params", "a map from names to numbers")
+    for _, one in ipairs(pairs_of or {}) do
         local key = {kind = "scalar", text = one.key, line = one.line, col = one.col}
         if x:word(key, "params") then
             if known[one.key] or formula.is_function(one.key) or formula.is_keyword(one.key) then
@@ -98,7 +99,8 @@ end
 function M.read(x, spec, section, pair, base)
     local list = {by = {}}
     for _, one in ipairs(base or {}) do list[#list + 1], list.by[one.name] = one, one end
-    for _, item in ipairs(pair and x:pairs(pair.value, section, "a map from names to formulas") or {}) do
+    local pairs_of = pair and x:pairs(pair.value, section, "a map from names to formulas")
+    for _, item in ipairs(pairs_of or {}) do
         local one = read_one(x, item, kinds[section], section)
         local axis = spec.by[kinds[section] == "keep" and "mask" or "score"]
         if one and (list.by[one.name] or axis and axis.has[one.name]) then
@@ -143,7 +145,9 @@ function M.formula(specs, arg)
         lines[i] = ("param %s %s %s %s"):format(row.name, value_text(row.default),
             value_text(row.low), value_text(row.high))
     end
-    local function c_name(word) return (word == "row" or word == "col") and word or "p->" .. word end
+    local function c_name(word)
+        return (word == "row" or word == "col") and word or "p->" .. word
+    end
     lines[#lines + 1] = one.kind .. " " .. formula.text(one.tree)
     lines[#lines + 1] = "c " .. formula.c(one.tree, c_name)
     if one.kind == "value" then
@@ -180,13 +184,13 @@ local function each_tile(one, n, tile_m, tile_n, f)
     end
 end
 
--- "SPEC NAME TILE_M TILE_N KEY=VALUE…" (params, seq_q, seq_k and other names of the language): the
--- row tiles' tiles, a line each: "." empty, "#" full, "/" mixed.
+-- "SPEC NAME TILE_M TILE_N KEY=VALUE…" (params, seq_q, seq_k and other names of the language): a
+-- line for each row tile, a character for each of its tiles: "." empty, "#" full, "/" mixed.
 function M.tiles(specs, arg)
     local name, own, tile_m, tile_n, rest = arg:match("^(%S+) (%S+) (%d+) (%d+)(.*)$")
     if not name then
-        common.raise(common.EINVAL, "tiles: expected SPEC MASK TILE_M TILE_N KEY=VALUE…, got '%s'",
-            arg)
+        common.raise(common.EINVAL,
+            "tiles: expected SPEC MASK TILE_M TILE_N KEY=VALUE…, got '%s'", arg)
     end
     local one = find(spec_of(specs, name), "masks", own)
     local n = {batch = 0, head = 0, kv_head = 0, heads = 1, kv_heads = 1}

@@ -703,8 +703,8 @@ def check_emit_all():
 CHECKS = [check_cover_even, check_cover_odd, check_simulated_even, check_simulated_odd,
           check_coverage, check_sanitized, check_threads, check_lines,
           check_knobs, check_unit, check_cli, check_bad, check_python, check_examples,
-          check_torture, check_masks, check_bugs, check_alone, check_determinism, check_generated, check_second,
-          check_layers, check_columns, check_size]
+          check_torture, check_masks, check_bugs, check_alone, check_determinism,
+          check_generated, check_second, check_layers, check_columns, check_size]
 
 
 def guarded(check):

@@ -175,8 +175,8 @@ TEST(bad_formulas_are_told_at_their_place) {
     wl_gen_close(gen);
 }
 
-/* A formula is cut short anywhere, and each of its characters put in the place of others: it is read
-   or refused with a place, and nothing else happens. */
+/* A formula is cut short anywhere, and each of its characters put in the place of others: it is
+   read or refused with a place, and nothing else happens. */
 TEST(mangled_formulas) {
     wl_gen *gen;
     CHECK_INT(wl_gen_open(&gen), WL_OK);

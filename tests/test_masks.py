@@ -1,5 +1,5 @@
-"""test_masks.py - masks and scores: tiles told by analysis against brute force, derivatives by finite
-differences. Random formulas are also valid Python, whose whole numbers, // and % are the language's.
+"""test_masks.py - masks: tiles told by analysis against brute force; scores: their derivatives.
+Random formulas are also valid Python, whose whole numbers, // and % are the language's.
 SPDX-License-Identifier: BSD-3-Clause
 """
 import ctypes
@@ -93,8 +93,10 @@ def random_masks(r, count):
 def spec_text(masks):
     lines = ["extends: fwd", "name: mine", "masks:"]
     for name, keep, params in masks:
-        given = ", ".join(f"{k}: {{default: {low}, from: {low}}}" for k, (low, _) in params.items())
-        lines.append(f"  {name}: {{keep: '{keep}'" + (f", params: {{{given}}}}}" if given else "}"))
+        given = ", ".join(f"{k}: {{default: {low}, from: {low}}}"
+                          for k, (low, _) in params.items())
+        more = f", params: {{{given}}}" if given else ""
+        lines.append(f"  {name}: {{keep: '{keep}'{more}}}")
     return "\n".join(lines) + "\n"
 
 
@@ -161,7 +163,7 @@ C_HEAD = """#include <stdbool.h>
 #include <stdio.h>
 #define __device__
 #define __forceinline__ static inline __attribute__((unused))
-#include "formula.cuh"
+#include "formula.h"
 """
 
 C_TABLE = """
@@ -205,10 +207,12 @@ def c_functions(i, told):
     keep = re.search(r"^c (.*)$", told, re.M)[1]
     may = re.split(r"^may (?:keep|drop)\n", told, flags=re.M)[1:]
     head = "static bool {}{}(const struct names *p, {})\n{{\n    (void)p;\n"
-    return (head.format("keep", i, "int row, int col") + f"    (void)row, (void)col;\n    return {keep};\n}}\n"
-            + "".join(head.format(name, i, "i64 from0, i64 from1, i64 to0, i64 to1") + body
-                      + "    return low <= high;\n}\n"
-                      for name, body in zip(("may_keep", "may_drop"), may, strict=True)))
+    text = head.format("keep", i, "int row, int col")
+    text += f"    (void)row, (void)col;\n    return {keep};\n}}\n"
+    for name, body in zip(("may_keep", "may_drop"), may, strict=True):
+        text += head.format(name, i, "i64 from0, i64 from1, i64 to0, i64 to1") + body
+        text += "    return low <= high;\n}\n"
+    return text
 
 
 def check_code(result, generator, root, count, seed=7):
@@ -228,20 +232,21 @@ def check_code(result, generator, root, count, seed=7):
         want.append(["".join(a + b for a, b in zip(x, y, strict=True))
                      for x, y in zip(told, right, strict=True)])
         values = ", ".join(f".{k} = {v}" for k, v in n.items())
-        rows.append(f"    {{keep{i}, may_keep{i}, may_drop{i}, {{{values}}}, {tile_m}, {tile_n}}},\n")
+        rows.append(f"    {{keep{i}, may_keep{i}, may_drop{i}, {{{values}}}, "
+                    f"{tile_m}, {tile_n}}},\n")
     with tempfile.TemporaryDirectory() as folder:
         source, program = os.path.join(folder, "masks.c"), os.path.join(folder, "masks")
         with open(source, "w", encoding="utf-8") as file:
             file.write(text + C_TABLE % "".join(rows))
         done = subprocess.run(["gcc", "-std=c17", "-O0", "-fsanitize=undefined",
-                               "-fno-sanitize-recover=all", "-I" + root + "/templates/device", "-o",
+                               "-fno-sanitize-recover=all", "-I" + root + "/tests", "-o",
                                program, source], capture_output=True, text=True, check=False)
         result.expect(done.returncode == 0, "gcc: " + done.stderr[:2000])
         out = subprocess.run([program], capture_output=True, text=True, check=False)
     got = [block.split() for block in out.stdout.split("\n\n")][:len(want)]
     result.expect(out.returncode == 0, out.stderr[:2000])
     for (name, formula, _), a, b in zip(masks, got, want, strict=True):
-        result.expect(a == b, f"{name}: {formula}: C says\n" + "\n".join(a) + "\nwant\n" + "\n".join(b))
+        result.expect(a == b, "\n".join([f"{name}: {formula}: C says", *a, "want", *b]))
 
 
 # ---- scores ----

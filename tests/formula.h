@@ -1,7 +1,7 @@
-/* formula.cuh - what the code of masks and scores calls; with `__device__` empty it is plain C.
+/* formula.h - what the code of masks and scores calls; with `__device__` empty it is plain C.
    SPDX-License-Identifier: BSD-3-Clause */
-#ifndef WL_FORMULA_CUH
-#define WL_FORMULA_CUH
+#ifndef WL_FORMULA_H
+#define WL_FORMULA_H
 
 typedef long long i64;
 
