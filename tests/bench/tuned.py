@@ -30,8 +30,9 @@ HEAD = """# {name}.yaml - the shipped choices: what was fastest when measured. M
 
 
 def group(points):
-    """Their problems; at head_dim 64 those with LSE, too, which have other kernels."""
-    problems = [p.problem for p in dict.fromkeys(points)]
+    """Their problems, those of few candidates first: what they do not need, the others may use. At
+    head_dim 64 those with LSE, too, which have other kernels."""
+    problems = [p.problem for p in sorted(dict.fromkeys(points), key=lambda p: -p.d)]
     return problems + [p.replace("lse=no", "lse=yes") for p in problems
                        if p.startswith("head_dim=64 ")]
 
@@ -118,19 +119,23 @@ def ask(*args):
 
 
 def measured(options):
-    """Rows, a group at a time, for as long as the budget gives each problem two seconds."""
-    end = time.monotonic() + options.budget
+    """Rows, a group at a time, for as long as the budget gives each problem of the next two seconds;
+    then what has not come to its end goes on."""
+    end, late, least = time.monotonic() + options.budget, [], 0
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-        for problems in workload():
+        for problems in [*workload(), late]:
             seconds = min(end - time.monotonic(), options.seconds * len(problems))
-            if seconds < 2 * len(problems):
-                print(f"{len(problems)} problems are left out: the time is up")
+            if not problems or seconds < least * len(problems):
+                print(f"{len(problems)} problems are left out")
                 continue
+            least = 2
             file.seek(0)
             file.truncate()
             file.write("".join(p + "\n" for p in problems))
             file.flush()
-            yield ask("tune", "--workload", file.name, "--seconds", str(int(seconds)))
+            rows = ask("tune", "--workload", file.name, "--seconds", str(int(seconds)))
+            late += [row["problem"] for row in rows if row["finished"] != "yes"]
+            yield rows
 
 
 def main():
@@ -152,16 +157,16 @@ def main():
         ["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], text=True, stdout=subprocess.PIPE
     ).stdout.strip() or "unknown"
     about.update(date=options.date, commit=commit)
-    entries, rows = read(options.table), []
-    for some in [json.load(open(options.results))] if options.results else measured(options):
-        rows += some
-        whole = [row for row in rows if row["finished"] == "yes"]
+    entries, found = read(options.table), {}
+    for rows in [json.load(open(options.results))] if options.results else measured(options):
+        found.update((row["problem"], row) for row in rows)
+        whole = [row for row in found.values() if row["finished"] == "yes"]
         entries.update((words(row["problem"]), entry(row)) for row in whole)
         write(options.table, about, entries)
         if options.rows:
             with open(options.rows, "w", encoding="utf-8") as file:
-                file.write("[" + ",\n".join(json.dumps(row) for row in rows) + "]\n")
-        print(f"{options.table}: {len(whole)} of {len(rows)} measured to the end; "
+                file.write("[" + ",\n".join(map(json.dumps, found.values())) + "]\n")
+        print(f"{options.table}: {len(whole)} of {len(found)} measured to the end; "
               f"{len(entries)} entries", flush=True)
     return subprocess.run([os.path.join(BUILD, "warploom"), "check", options.table]).returncode
 
