@@ -554,8 +554,8 @@ TEST(a_forced_kernel_without_keys_must_be_causal) {
     a.kernel = "c";
     a.k.shape[1] = a.v.shape[1] = 0;
     CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL,
-               "kernel c is for mask=none; the problem asks mask=causal; without keys (seq_k = 0) a "
-               "causal kernel serves any mask: leave kernel out, or name one");
+               "kernel c is for mask=none; the problem asks mask=causal; without keys (seq_k = 0) "
+               "a causal kernel serves any mask: leave kernel out, or name one");
     close_context();
 }
 

@@ -64,7 +64,8 @@ TEST(a_runner_up_that_was_faster_is_a_tie) {
     wl_gen *gen;
     static const char tie[] =
         HEAD "entries:\n" ENTRY(BIG, A, ", runner_up: {name: " B ", us: 100}")
-            ENTRY("heads=1024 seq_q=8192", A, ", runner_up: {name: toy_d32_none_m9n9_s2_opt, us: 101}");
+            ENTRY("heads=1024 seq_q=8192", A,
+                  ", runner_up: {name: toy_d32_none_m9n9_s2_opt, us: 101}");
     CHECK_INT(toy_open(&gen, (toy_files){.table = tie}), WL_OK);
     CHECK_STR(by(gen, ASK(BIG)),
               "by table specs/tuned/toy.yaml:10, measured on NVIDIA H200: 100.5 us; next " B

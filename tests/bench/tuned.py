@@ -119,8 +119,8 @@ def ask(*args):
 
 
 def measured(options):
-    """Rows, a group at a time, for as long as the budget gives each problem of the next two seconds;
-    then what has not come to its end goes on."""
+    """Rows, a group at a time, for as long as the budget gives each problem of the next two
+    seconds; then what has not come to its end goes on."""
     end, late, least = time.monotonic() + options.budget, [], 0
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         for problems in [*workload(), late]:
