@@ -782,7 +782,7 @@ TEST(cache_trouble_is_logged_once) {
     CHECK_INT(wl_open(&ctx, &o), WL_OK);
     wl_forward_args a = usual();
     CHECK_INT(wl_forward(ctx, &a), WL_OK);
-    CHECK(strstr(logged, "cache: /proc/nowhere"));
+    CHECK(strstr(logged, "cache: /proc"));
     size_t size = strlen(logged);
     a.k.shape[1] = a.v.shape[1] = 1;
     CHECK_INT(wl_forward(ctx, &a), WL_OK);

@@ -485,6 +485,7 @@ TEST(places_that_are_not_there) {
     CHECK(wl_cache_probe(cache));
     CHECK(!stat(wl_cache_dir(cache), &info) && (info.st_mode & 07777) == 0700);
     CHECK(in_child(nobody));
+    CHECK(!chmod(wl_cache_dir(cache), 0700));
     snprintf(inside, sizeof inside, "%s/file/c", root);
     snprintf(want, sizeof want, "%s/file", root);
     CHECK_INT(wl_file_write(want, "x", 1), WL_OK);

@@ -7,6 +7,7 @@ BUILD names the build folder. Kernels come from the fake generator and the fake 
 """
 import errno
 import fcntl
+import glob
 import os
 import random
 import shutil
@@ -215,15 +216,22 @@ def torture_calls(place):
 def torture_places(place):
     """Homes and folders that cannot be used, or must not be: the call still works."""
     home = {"WARPLOOM_CACHE_DIR": None}
-    user = 65534 if os.geteuid() == 0 else None
+    user = 65534 if os.geteuid() == 0 else None  # nothing is forbidden to root
     os.chmod(place.folder, 0o755)
+    programs = tempfile.mkdtemp(prefix="wl-torture-")  # the build's folder may be closed to others
+    os.chmod(programs, 0o755)
+    for path in glob.glob(BUILD + "/lib*.so*") + [USE]:
+        shutil.copy(path, programs)
+    place.env.update(WARPLOOM_NVRTC=programs + "/libfake_nvrtc.so",
+                     WARPLOOM_GEN=programs + "/libfake_gen.so")
     os.mkdir(place.folder + "/home", 0o555)
     cases = 0
 
     def case(what, compiles, **more):
         nonlocal cases
         place.compiled()
-        place.use("get", "fwd_a", FAKE_NVRTC_COUNT=place.folder + "/open/count", **more)
+        place.use("get", "fwd_a", FAKE_NVRTC_COUNT=place.folder + "/open/count",
+                  program=programs + "/torture_use", **more)
         count = place.folder + "/open/count"
         n = open(count, encoding="ascii").read().count("\n") if os.path.exists(count) else 0
         if n:
@@ -274,7 +282,8 @@ def torture_places(place):
     os.mkdir(place.folder + "/crossed")
     os.symlink(place.folder + "/crossed", place.folder + "/link")
     case("a symlink as the cache's folder", 1, WARPLOOM_CACHE_DIR=place.folder + "/link")
-    print(f"  {cases} places")
+    shutil.rmtree(programs)
+    print(f"  {cases} places, {'as another user too' if user else 'as this user'}")
 
 
 def torture_locks(place):
