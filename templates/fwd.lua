@@ -48,6 +48,10 @@ local function check(c)
     if c.tile_m ~= 64 * c.consumer_warpgroups then
         refuse(c, "tile_m", "%d consumers of 64 rows make a tile", c.consumer_warpgroups)
     end
+    local ones = c.row_sums == "wgmma"
+    if ones and (c.head_dim_v ~= 64 or c.dtype ~= "bf16" or c.softmax ~= "optimistic") then
+        refuse(c, "row_sums", "the panel of ones is for head_dim_v 64, bf16 and optimistic")
+    end
 end
 
 function M.plan(c)
