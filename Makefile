@@ -43,7 +43,8 @@ TESTS := $(patsubst tests/%.c,$(BUILD)/%,$(TEST_C))
 TORTURE := $(addprefix $(BUILD)/torture_,use other shim.so)
 REPLAYS := $(patsubst tests/fuzz/fuzz_%.c,$(BUILD)/replay_%,$(wildcard tests/fuzz/fuzz_*.c))
 FAKES := $(patsubst tests/%.c,$(BUILD)/lib%.so,$(FAKE_C))
-DEPLIBS := $(addprefix $(BUILD)/,liblua5.4.so.0 libyaml-0.so.2 libsodium.so.23)
+DEPLIBS := $(addprefix $(BUILD)/,liblua5.4.so.0 libyaml-0.so.2 libsodium.so.23 \
+	libzstd.so.1)
 PROGRAMS := $(BUILD)/warploom $(BUILD)/libwarploom.so $(BUILD)/libwarploom-gen.so
 SIMULATOR := $(BUILD)/sim/libcuda.so.1
 
@@ -60,18 +61,18 @@ $(BUILD)/libwarploom-gen.so: $(GEN_O)
 $(BUILD)/libwarploom.so.0: $(LIB_O) runtime/warploom.map
 	@echo "  LD    $@"
 	@$(CC) $(CFLAGS) -shared -Wl,-soname,$(@F) -Wl,--version-script=runtime/warploom.map -o $@ \
-		$(LIB_O) $(LDFLAGS) -lsodium -ldl -lm
+		$(LIB_O) $(LDFLAGS) -lsodium -lzstd -ldl -lm
 $(BUILD)/libwarploom.so: $(BUILD)/libwarploom.so.0
 	@ln -f $< $@
 
 $(BUILD)/warploom: $(CLI_O) $(LIB_O)
 	@echo "  LD    $@"
-	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -lsodium -ldl -lm
+	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -lsodium -lzstd -ldl -lm
 
 # A unit test sees every inner name: it is linked with all objects but those of the command.
 $(BUILD)/test_%: $(BUILD)/obj/tests/test_%.o $(sort $(LIB_O) $(GEN_O)) $(CLI_BARE_O)
 	@echo "  LD    $@"
-	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -llua5.4 -lyaml -lsodium -ldl -lm
+	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -llua5.4 -lyaml -lsodium -lzstd -ldl -lm
 
 # The simulator as a driver: no name of its own inside, so that nobody who asks the loader for the
 # machine's libcuda.so.1 is given this one.
@@ -81,12 +82,12 @@ $(SIMULATOR): $(SIM_O)
 	@$(CC) $(CFLAGS) -shared -o $@ $^ $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/..' -lsodium -lm
 $(BUILD)/test_sim%: $(BUILD)/obj/tests/test_sim%.o $(SIM_O)
 	@echo "  LD    $@"
-	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -lsodium -ldl -lm
+	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -lsodium -lzstd -ldl -lm
 
 # Emitted kernels in the simulator: numeric cases, and what catches a lost instruction.
 $(BUILD)/sim_%: $(BUILD)/obj/tests/sim/%.o $(sort $(LIB_O) $(CLI_BARE_O) $(SIM_O))
 	@echo "  LD    $@"
-	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -lsodium -ldl -lm
+	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -lsodium -lzstd -ldl -lm
 
 # The interpreter's inner loops are worth -O3; no exception flag of the host's is ever looked at.
 $(BUILD)/obj/runtime/sim/%.o: HOT = $(if $(findstring -O2,$(OPT)),-O3) -fno-trapping-math
@@ -120,7 +121,7 @@ $(BUILD)/replay_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(BUILD)/obj/tests/fuzz/repl
 # What bench asks for the CPU time of a launch: the C call alone, without Python.
 $(BUILD)/launch_cost: $(BUILD)/obj/tests/bench/launch.o $(LIB_O)
 	@echo "  LD    $@"
-	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -lsodium -ldl -lm
+	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -lsodium -lzstd -ldl -lm
 
 # What the torture of the cache runs: a program, the same of another version (its generator
 # differs), and what lets its system calls fail.

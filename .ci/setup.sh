@@ -40,6 +40,7 @@ packages() {
     need liblua5.4-dev header lua.h
     need libyaml-dev header yaml.h
     need libsodium-dev header sodium.h
+    need libzstd-dev header zstd.h
     install_missing
 }
 

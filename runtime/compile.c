@@ -457,8 +457,8 @@ static uint64_t field(span elf, uint64_t at, int bytes) {
     return value;
 }
 
-/* CUDA 13 notes ptxas' own options in a section: `-arch sm_90a`. */
-static void arch_of_notes(span elf, char arch[16]) {
+/* What stands behind `text` in a note of the ELF file, to the note's end; none: 0 bytes. */
+static span behind_in_notes(span elf, const char *text) {
     uint64_t sections = field(elf, 40, 8), n = field(elf, 60, 2), entry_size = field(elf, 58, 2);
     for (uint64_t i = 0; i < n && sections < elf.size; i++) {
         uint64_t at = sections + i * entry_size;
@@ -466,16 +466,21 @@ static void arch_of_notes(span elf, char arch[16]) {
         if (field(elf, at + 4, 4) != 7 /* SHT_NOTE */) continue;
         if (offset > elf.size || size > elf.size - offset) continue;
         span note = {elf.data + offset, size};
-        const char *option = inside(note, "-arch sm_");
-        if (!option) continue;
-        span word = {option + 6, (size_t)(note.data + note.size - (option + 6))};
-        size_t length = 0;
-        while (length < 15 && length < word.size && strchr("smaf_0123456789", word.data[length]) &&
-               word.data[length])
-            length++;
-        snprintf(arch, 16, "%.*s", (int)length, word.data);
-        return;
+        const char *found = inside(note, text);
+        size_t skip = strlen(text);
+        if (found) return (span){found + skip, (size_t)(note.data + size - found) - skip};
     }
+    return (span){"", 0};
+}
+
+/* CUDA 13 notes ptxas' own options in a section: `-arch sm_90a`. */
+static void arch_of_notes(span elf, char arch[16]) {
+    span word = behind_in_notes(elf, "-arch ");
+    size_t length = 0;
+    while (length < 15 && length < word.size && strchr("smaf_0123456789", word.data[length]) &&
+           word.data[length])
+        length++;
+    snprintf(arch, 16, "%.*s", (int)length, word.data);
 }
 
 /* `.target sm_90a` stands in the first lines. */
@@ -499,4 +504,23 @@ wl_status wl_image_arch(const void *image, size_t size, char arch[16]) {
         arch_of_ptx(head, arch);
     }
     return *arch ? WL_OK : fail(WL_EINVAL, "neither a cubin nor PTX that states its arch");
+}
+
+/* In a cubin's notes and in PTX's first lines: `Cuda compilation tools, release 13.0, V13.0.88`. */
+int wl_image_toolkit(const void *image, size_t size) {
+    static const char mark[] = "Cuda compilation tools, release ";
+    span elf = {image, size}, head = {image, size < 4096 ? size : 4096};
+    bool cubin = size >= 64 && !memcmp(image, "\177ELF\2\1", 6);
+    const char *at = cubin ? NULL : inside(head, mark);
+    span text = cubin ? behind_in_notes(elf, mark) : (span){at, 0};
+    if (at) at += sizeof mark - 1;
+    if (at) text = (span){at, (size_t)(head.data + head.size - at)};
+    int number[2] = {0, 0}, dots = 0;
+    for (size_t i = 0; i < text.size && i < 8 && dots < 2; i++) {
+        bool digit = text.data[i] >= '0' && text.data[i] <= '9';
+        if (digit) number[dots] = 10 * number[dots] + text.data[i] - '0';
+        else if (text.data[i] == '.') dots++;
+        else break;
+    }
+    return number[0] < 100 && number[1] < 100 ? 1000 * number[0] + 10 * number[1] : 0;
 }

@@ -43,5 +43,7 @@ void wl_compiled_free(wl_compiled *out);
 /* The arch that an image states: "sm_90a" in a cubin's ELF header and notes, "compute_90a" for PTX
    with the target sm_90a. EINVAL if it is neither. */
 wl_status wl_image_arch(const void *image, size_t size, char arch[16]);
+/* The CUDA version of the compiler that made it, as 13000 for 13.0; 0: it does not say. */
+int wl_image_toolkit(const void *image, size_t size);
 
 #endif

@@ -78,6 +78,26 @@ static wl_status limit_sms(wl_context *ctx, int asked) {
     return WL_OK;
 }
 
+/* Each line of a text is a message. */
+static void tell(wl_context *ctx, const char *text) {
+    char *lines = wl_copy(text), *rest = lines, *line;
+    while (ctx->log && (line = strsep(&rest, "\n")))
+        if (*line) ctx->log(ctx->log_user, line);
+    free(lines);
+}
+
+/* Bundles that are of no use here: no call fails by that. */
+static void tell_refused(wl_context *ctx) {
+    wl_store *store = wl_tools_store(ctx->tools);
+    const char *refused;
+    for (int i = 0; i < wl_store_count(store); i++) {
+        bool bundle = wl_store_bundle(store, i, &refused);
+        char *text = wl_format("%s: %s", wl_store_layer(store, i), refused ? refused : "");
+        if (!bundle && refused && strcmp(refused, "none")) tell(ctx, text);
+        free(text);
+    }
+}
+
 wl_status wl_open(wl_context **out, const wl_options *options) {
     clear_message();
     if (!out) return fail(WL_EINVAL, "out is NULL");
@@ -96,7 +116,9 @@ wl_status wl_open(wl_context **out, const wl_options *options) {
     if (options && !status) {
         ctx->log = options->log;
         ctx->log_user = options->log_user;
+        tell_refused(ctx);
     }
+    if (!status) wl_store_driver(wl_tools_store(ctx->tools), ctx->device.driver_version);
     if (status) wl_close(ctx);
     else *out = ctx;
     return status;
@@ -159,14 +181,6 @@ wl_status wl_context_scratch(wl_context *ctx, void *stream, CUdeviceptr *out) {
     return WL_OK;
 }
 
-/* Each line of a text is a message. */
-static void tell(wl_context *ctx, const char *text) {
-    char *lines = wl_copy(text), *rest = lines, *line;
-    while (ctx->log && (line = strsep(&rest, "\n")))
-        if (*line) ctx->log(ctx->log_user, line);
-    free(lines);
-}
-
 /* Trouble with the cache is told once: it never fails a call. */
 static void tell_cache(wl_context *ctx) {
     const char *reason = wl_cache_reason(wl_tools_cache(ctx->tools));
@@ -191,14 +205,14 @@ static wl_status load(wl_context *ctx, const wl_request *request, wl_launch *lau
     return status;
 }
 
-/* An image from the cache that the driver refuses is compiled anew, once. */
+/* An image from a layer that the driver refuses is compiled anew, once. */
 wl_status wl_context_load(wl_context *ctx, const wl_request *request, wl_launch *launch,
                           const char **layer, CUkernel kernels[WL_MAX_KERNELS]) {
     wl_request own = *request;
     own.ptx = ctx->driver->simulator;
     *layer = "";
     wl_status status = load(ctx, &own, launch, layer, kernels);
-    if (!status || strcmp(*layer, "cache") || !wl_tools_jit(ctx->tools)) return status;
+    if (!status || !**layer || !strcmp(*layer, "jit") || !wl_tools_jit(ctx->tools)) return status;
     own.fresh = true;
     clear_message();
     return load(ctx, &own, launch, layer, kernels);

@@ -70,9 +70,16 @@ typedef struct {
     wl_buf arg;
     char entry[128];
     char by[256]; /* what a tuned record says; "" when none was asked */
-    wl_hash key; /* of the choice */
+    wl_buf tuned; /* that record's text */
+    wl_hash tuned_key;
+    wl_hash key;    /* of the choice, without the user's specs: wl_store_get */
+    wl_buf text;    /* the choice's, when there is one */
     wl_buf *fields; /* what the key is made of; NULL: not asked */
 } question;
+
+static void forget(question *q) {
+    wl_buf_free(&q->arg), wl_buf_free(&q->tuned), wl_buf_free(&q->text);
+}
 
 /* No GPU's name and no driver in it: a cache filled without a GPU serves one that has it. */
 static wl_status choice_key(wl_tools *tools, const wl_request *request, question *q) {
@@ -81,7 +88,8 @@ static wl_status choice_key(wl_tools *tools, const wl_request *request, question
     hasher.fields = q->fields;
     wl_hash_named(&hasher, "schema", SCHEMA);
     wl_hash_named(&hasher, "generator", wl_generator_digest);
-    wl_status status = wl_tools_hash_specs(tools, &hasher);
+    wl_status status = wl_tools_read_specs(tools);
+    if (q->fields) wl_tools_note_specs(tools, &hasher);
     wl_hash_named(&hasher, "question", q->verb);
     wl_hash_named(&hasher, *q->verb == 'l' ? "name" : "problem", q->arg.data);
     wl_hash_named(&hasher, "arch",
@@ -106,21 +114,38 @@ static bool with_lse(const wl_problem *problem, wl_problem *out) {
     return !strcmp(problem->word[WL_P_lse].name, "no");
 }
 
-/* A record of another driver's times is passed over. NVRTC is not opened to compare it: what it
-   makes is what the record's times are of, or it is in another kernel's key. */
-static wl_status ask_record(wl_tools *tools, const wl_request *request, const wl_problem *problem,
-                            question *q) {
-    wl_hash key;
+/* Takes a record unless it is damaged or of another driver's times; else *why. NVRTC is not opened
+   to compare it: what it makes is what the record's times are of, or it is in another kernel's key.
+ */
+static bool take_record(const wl_device *device, question *q, char why[256]) {
     wl_tuned tuned;
-    wl_status status = wl_tuned_key(tools, problem, request->device, &key);
-    if (status || !wl_tuned_read(wl_tools_cache(tools), &key, &tuned)) return status;
-    if (!wl_tuned_stale(&tuned, request->device->driver_version, NULL)) {
+    if (!wl_tuned_parse(q->tuned.data, &tuned)) {
+        strcpy(why, "its tuned record cannot be read");
+        return false;
+    }
+    const char *stale = wl_tuned_stale(&tuned, device->driver_version, NULL);
+    if (stale) snprintf(why, 256, "%s", stale);
+    if (!stale) {
         q->verb = "launch";
         wl_buf_printf(&q->arg, "%s section_mb=%lld", tuned.name, (long long)tuned.section_mb);
         tell_tuned(&tuned, q->by);
     }
     wl_tuned_free(&tuned);
-    return WL_OK;
+    return !stale;
+}
+
+static wl_status ask_record(wl_tools *tools, const wl_request *request, const wl_problem *problem,
+                            question *q) {
+    wl_store *store = wl_tools_store(tools);
+    char why[256];
+    wl_status status = wl_tuned_base_key(tools, problem, request->device, &q->tuned_key);
+    for (int layer = 0; !status; layer++) {
+        q->tuned.size = 0;
+        if (!wl_store_get(store, WL_CACHE_TUNED, &q->tuned_key, &layer, &q->tuned)) break;
+        if (take_record(request->device, q, why)) break;
+        wl_store_refuse(store, WL_CACHE_TUNED, layer, why);
+    }
+    return status;
 }
 
 /* What was measured with LSE serves calls without it, too. */
@@ -165,64 +190,95 @@ static bool read_choice(const char *text, wl_made *out) {
     return *text && !wl_launch_parse(text + 1, &out->launch) && out->launch.n_kernels == n;
 }
 
-static bool find_choice(wl_tools *tools, const wl_hash *key, wl_made *out) {
-    wl_buf text = {0};
-    bool found = wl_cache_get(wl_tools_cache(tools), WL_CACHE_CHOICE, key, &text) && text.size &&
-                 read_choice(text.data, out);
-    wl_buf_free(&text);
-    if (!found) clear_message();
-    return found;
-}
-
-/* The choice of a question; with JIT off, what was made for calls with LSE serves those without. */
-static bool find_answer(wl_tools *tools, const wl_request *request, const question *q,
-                        wl_made *out) {
-    question other = {.verb = q->verb};
-    wl_problem problem;
-    bool found = find_choice(tools, &q->key, out);
-    if (found || wl_tools_jit(tools) || *q->verb == 'l' || !with_lse(request->problem, &problem))
-        return found;
-    wl_problem_bucket(&problem, &other.arg);
-    found = !choice_key(tools, request, &other) && find_choice(tools, &other.key, out);
-    wl_buf_free(&other.arg);
-    return found;
-}
-
-/* An image from the cache; one for another machine is a miss. */
+/* An image from the layers; one for another machine is a miss. */
 static bool find_image(wl_tools *tools, const wl_hash *key, const char *arch, wl_buf *image) {
-    char states[16];
-    image->size = 0;
-    if (wl_cache_get(wl_tools_cache(tools), WL_CACHE_KERNEL, key, image) &&
-        !wl_image_arch(image->data, image->size, states) && !strcmp(states, arch))
-        return true;
-    clear_message();
-    return false;
+    wl_store *store = wl_tools_store(tools);
+    for (int layer = 0;; layer++) {
+        image->size = 0;
+        if (!wl_store_get(store, WL_CACHE_KERNEL, key, &layer, image)) return false;
+        const char *why = wl_store_unfit(store, image, arch);
+        if (!why) return true;
+        wl_store_refuse(store, WL_CACHE_KERNEL, layer, why);
+    }
 }
 
-static bool find_images(wl_tools *tools, const wl_request *request, wl_made *made) {
+/* The symbol of a kernel that no layer has; NULL. */
+static const char *find_images(wl_tools *tools, const wl_request *request, wl_made *made) {
     const char *arch = request->ptx ? PTX_ARCH : made->launch.arch;
     for (int i = 0; i < made->launch.n_kernels; i++)
         if (!find_image(tools, &made->key[i], arch, &made->compiled[i].image))
-            return false;
-    return true;
+            return made->launch.kernel[i].symbol;
+    return NULL;
 }
 
-/* A miss that may not be compiled: which layers were looked at, and the remedy. */
+/* The layer has a choice: is it of use? */
+static bool take_choice(wl_tools *tools, const wl_request *request, const question *q, int layer,
+                        bool images, wl_made *out) {
+    wl_store *store = wl_tools_store(tools);
+    wl_buf why = {0};
+    const char *lacking = NULL;
+    bool good = q->text.size && read_choice(q->text.data, out);
+    if (!good) wl_buf_text(&why, "its choice cannot be read");
+    else if (images && (lacking = find_images(tools, request, out))) {
+        wl_buf_printf(&why, "it has the choice, but %s is nowhere (", lacking);
+        wl_store_report(store, WL_CACHE_KERNEL, &why);
+        wl_buf_text(&why, ")");
+    }
+    if (why.size) wl_store_refuse(store, WL_CACHE_CHOICE, layer, why.data);
+    out->layer = wl_store_layer(store, layer);
+    clear_message();
+    wl_buf_free(&why);
+    return good && !lacking;
+}
+
+static bool find_choice(wl_tools *tools, const wl_request *request, question *q, bool images,
+                        wl_made *out) {
+    for (int layer = 0;; layer++) {
+        q->text.size = 0;
+        if (!wl_store_get(wl_tools_store(tools), WL_CACHE_CHOICE, &q->key, &layer, &q->text))
+            return false;
+        if (take_choice(tools, request, q, layer, images, out)) return true;
+    }
+}
+
+/* The choice of a question, with its images when they are wanted; with JIT off, what was made for
+   calls with LSE serves those without: then it becomes the question. */
+static bool find_answer(wl_tools *tools, const wl_request *request, question *q, bool images,
+                        wl_made *out) {
+    question other = {.verb = q->verb};
+    wl_problem problem;
+    bool found = find_choice(tools, request, q, images, out);
+    if (found || wl_tools_jit(tools) || *q->verb == 'l' || !with_lse(request->problem, &problem))
+        return found;
+    wl_problem_bucket(&problem, &other.arg);
+    found = !choice_key(tools, request, &other) &&
+            find_choice(tools, request, &other, images, out);
+    if (found) {
+        forget(q);
+        *q = other;
+    } else {
+        forget(&other);
+    }
+    return found;
+}
+
+/* A miss that may not be compiled: what each layer said, and the remedy. */
 static wl_status miss(wl_tools *tools, const wl_request *request, const question *q) {
-    wl_cache *cache = wl_tools_cache(tools);
-    const char *reason =
-        request->text ? "not asked for a hand-edited source" : wl_cache_reason(cache);
-    if (!*reason) reason = strcmp(wl_cache_mode(cache), "off") ? "no entry" : "turned off";
-    wl_buf what = {0};
+    wl_buf what = {0}, line = {0}, layers = {0};
     if (*q->verb == 'l' && !*q->by) wl_buf_text(&what, q->arg.data);
     else wl_problem_print(request->problem, &what);
+    if (*q->verb == 'l' && !*q->by) wl_buf_text(&line, q->arg.data);
+    else wl_problem_bucket(request->problem, &line);
+    wl_store_report(wl_tools_store(tools), WL_CACHE_CHOICE, &layers);
+    if (!request->text) wl_store_missed(wl_tools_store(tools), line.data);
     wl_status status = fail(
         WL_ECOMPILE,
-        "no kernel for %s: memory: not loaded; cache %s (%s): %s; JIT: off. Run "
-        "`warploom compile \"%s\"` on a machine with NVRTC and this cache, or set WARPLOOM_JIT=on",
-        what.data, *wl_cache_dir(cache) ? wl_cache_dir(cache) : "(no folder)", wl_cache_mode(cache),
-        reason, what.data);
-    wl_buf_free(&what);
+        "no kernel for %s: memory: not loaded; %s; JIT: off. For a bundle, add the line `%s` to "
+        "its workload; for this cache, run `warploom compile \"%s\"` on a machine with NVRTC; or "
+        "set WARPLOOM_JIT=on",
+        what.data, request->text ? "a hand-edited source is in no layer" : layers.data, line.data,
+        line.data);
+    wl_buf_free(&what), wl_buf_free(&line), wl_buf_free(&layers);
     return status;
 }
 
@@ -249,14 +305,14 @@ static wl_status choose(wl_tools *tools, const wl_request *request, wl_launch *o
     wl_buf text = {0};
     wl_made made = {.layer = "cache"};
     wl_status status = pose(tools, request, &q);
-    if (!status && !find_answer(tools, request, &q, &made)) {
+    if (!status && !find_answer(tools, request, &q, false, &made)) {
         made.layer = "jit";
         status = generate(tools, request, &q, &text, &made.launch);
     }
     if (!status) status = check_record(request, &q, &made.launch);
     *out = made.launch;
     if (layer) *layer = made.layer;
-    wl_buf_free(&q.arg);
+    forget(&q);
     wl_buf_free(&text);
     return status;
 }
@@ -383,8 +439,8 @@ wl_status wl_kernel_keys(wl_tools *tools, const wl_request *request, wl_hash key
     wl_status status = pose(tools, request, &q);
     q.fields = &fields[0];
     if (!status) status = choice_key(tools, request, &q);
-    keys[0] = q.key;
-    wl_buf_free(&q.arg);
+    keys[0] = wl_store_cache_key(wl_tools_store(tools), WL_CACHE_CHOICE, &q.key);
+    forget(&q);
     if (!status) status = choose(tools, request, launch, NULL);
     if (!status) {
         origin t;
@@ -396,20 +452,19 @@ wl_status wl_kernel_keys(wl_tools *tools, const wl_request *request, wl_hash key
     return status;
 }
 
-static void put_choice(wl_tools *tools, const wl_hash *key, const wl_made *made,
-                       const char *identity, const char *record) {
-    wl_buf text = {0};
+static void put_choice(wl_tools *tools, question *q, const wl_made *made, const char *identity,
+                       const char *record) {
     char hex[2 * WL_HASH_BYTES + 1];
+    q->text.size = 0;
     for (int i = 0; i < made->launch.n_kernels; i++) {
         wl_hash_hex(&made->key[i], hex);
-        wl_buf_printf(&text, "kernelkey %s\n", hex);
+        wl_buf_printf(&q->text, "kernelkey %s\n", hex);
     }
-    wl_buf_printf(&text, "nvrtc %s\n%s", identity, record);
-    wl_cache_put(wl_tools_cache(tools), WL_CACHE_CHOICE, key, text.data, text.size);
-    wl_buf_free(&text);
+    wl_buf_printf(&q->text, "nvrtc %s\n%s", identity, record);
+    wl_store_put(wl_tools_store(tools), WL_CACHE_CHOICE, &q->key, q->text.data, q->text.size);
 }
 
-static wl_status make(wl_tools *tools, const wl_request *request, const question *q, wl_made *out) {
+static wl_status make(wl_tools *tools, const wl_request *request, question *q, wl_made *out) {
     wl_buf record = {0};
     const char *identity = "";
     out->layer = "jit";
@@ -421,9 +476,28 @@ static wl_status make(wl_tools *tools, const wl_request *request, const question
                       request->file, out->launch.choice, out->launch.n_kernels);
     for (int i = 0; i < out->launch.n_kernels && !status; i++)
         status = make_image(tools, request, out, i, &identity);
-    if (!status && !request->text) put_choice(tools, &q->key, out, identity, record.data);
+    if (!status && !request->text) put_choice(tools, q, out, identity, record.data);
     wl_buf_free(&record);
     return status;
+}
+
+/* Tells who collects it what was used. */
+static void tell_used(wl_tools *tools, const wl_request *request, const question *q,
+                      const wl_made *made) {
+    wl_store *store = wl_tools_store(tools);
+    wl_buf what = {0};
+    if (*q->by) wl_problem_bucket(request->problem, &what);
+    if (*q->by) wl_buf_printf(&what, " on %s", request->device->name);
+    if (*q->by)
+        wl_store_used(store, WL_CACHE_TUNED, &q->tuned_key, what.data, q->tuned.data,
+                      q->tuned.size);
+    wl_store_used(store, WL_CACHE_CHOICE, &q->key, q->arg.data, q->text.data, q->text.size);
+    for (int i = 0; i < made->launch.n_kernels; i++) {
+        const wl_buf *image = &made->compiled[i].image;
+        wl_store_used(store, WL_CACHE_KERNEL, &made->key[i], made->launch.kernel[i].symbol,
+                      image->data, image->size);
+    }
+    wl_buf_free(&what);
 }
 
 wl_status wl_kernel_get(wl_tools *tools, const wl_request *request, wl_made *out) {
@@ -431,20 +505,21 @@ wl_status wl_kernel_get(wl_tools *tools, const wl_request *request, wl_made *out
     char name[128];
     wl_request next;
     if (passed_over(tools, request, name, &next)) return wl_kernel_get(tools, &next, out);
-    *out = (wl_made){.layer = "cache"};
+    *out = (wl_made){.layer = "jit"};
     wl_status status = pose(tools, request, &q);
     bool found = !status && !request->fresh && !request->text &&
-                 find_answer(tools, request, &q, out) && find_images(tools, request, out);
+                 find_answer(tools, request, &q, true, out);
     if (!status && !found && *q.by && !wl_tools_jit(tools)) { /* then what `compile` made will do */
         wl_request own = *request;
         own.device = NULL;
-        wl_buf_free(&q.arg);
+        forget(&q);
         wl_made_free(out);
         return wl_kernel_get(tools, &own, out);
     }
     if (!status)
         status = found ? check_record(request, &q, &out->launch) : make(tools, request, &q, out);
-    wl_buf_free(&q.arg);
+    if (!status && !request->text) tell_used(tools, request, &q, out);
+    forget(&q);
     if (status) wl_made_free(out);
     return status;
 }

@@ -24,7 +24,7 @@ typedef struct {
 
 typedef struct {
     wl_launch launch;
-    const char *layer;                    /* "cache" or "jit" */
+    const char *layer;                    /* as wl_store_layer, or "jit" */
     wl_hash key[WL_MAX_KERNELS];          /* each kernel's key in the cache */
     wl_compiled compiled[WL_MAX_KERNELS]; /* image; the statistics only of what was compiled now */
 } wl_made;

@@ -12,6 +12,8 @@
 #include "gen.h"
 
 #define SPEC_LIMIT (1 << 20)
+/* Programs that were built with the first options go on working: new ones come behind. */
+#define FIRST_OPTIONS offsetof(wl_options, bundles)
 
 #define GEN_TABLE(X) X(wl_gen_open) X(wl_gen_spec) X(wl_gen_call) X(wl_gen_close) X(wl_gen_error)
 
@@ -24,8 +26,9 @@ typedef struct {
 
 struct wl_tools {
     wl_cache *cache;
+    wl_store *store;
     bool jit, specs_read;
-    char *specs, *nvrtc; /* options */
+    char *specs, *nvrtc, *bundles, *trust; /* options */
     char **more;         /* of wl_tools_spec */
     void (*log)(void *user, const char *message);
     void *log_user;
@@ -49,19 +52,25 @@ static const char *option(const char *given, const char *variable, const char *o
 }
 
 wl_status wl_tools_open(wl_tools **out, const wl_options *options) {
-    static const wl_options none = {.size = sizeof none};
-    if (!options) options = &none;
+    wl_options own = {.size = sizeof own};
     *out = NULL;
-    if (options->size != sizeof *options)
+    if (options && (options->size < FIRST_OPTIONS || options->size > sizeof own))
         return fail(WL_EINVAL,
                     "options.size = %zu: set it to sizeof(wl_options), %zu in warploom %s",
                     options->size, sizeof *options, WARPLOOM_VERSION);
+    if (options) memcpy(&own, options, options->size);
+    options = &own;
     const char *jit = option(options->jit, "WARPLOOM_JIT", "on");
     if (strcmp(jit, "on") && strcmp(jit, "off"))
         return fail(WL_EINVAL, "jit: expected on or off, got '%s'", jit);
     wl_tools *tools = wl_alloc(sizeof *tools);
+    tools->bundles = wl_copy(option(options->bundles, "WARPLOOM_BUNDLES", ""));
+    tools->trust = wl_copy(option(options->trust, "WARPLOOM_TRUST", ""));
     wl_status status = wl_cache_open(&tools->cache, options->cache_dir, options->cache,
                                     options->cache_size);
+    if (!status)
+        status = wl_store_open(&tools->store, tools->cache, tools->bundles,
+                               *tools->trust ? tools->trust : NULL);
     tools->jit = !strcmp(jit, "on");
     tools->specs = wl_copy(option(options->specs, "WARPLOOM_SPECS", ""));
     if (options->nvrtc) tools->nvrtc = wl_copy(options->nvrtc);
@@ -85,7 +94,9 @@ void wl_tools_close(wl_tools *tools) {
         wl_buf_free(&tools->spec[i].text);
     }
     for (size_t i = 0; i < tools->n_more; i++) free(tools->more[i]);
+    wl_store_close(tools->store);
     if (tools->cache) wl_cache_close(tools->cache);
+    free(tools->bundles), free(tools->trust);
     wl_buf_free(&tools->header_text);
     free(tools->headers);
     free(tools->spec);
@@ -97,6 +108,10 @@ void wl_tools_close(wl_tools *tools) {
 
 wl_cache *wl_tools_cache(wl_tools *tools) {
     return tools->cache;
+}
+
+wl_store *wl_tools_store(wl_tools *tools) {
+    return tools->store;
 }
 
 void wl_tools_spec(wl_tools *tools, const char *path) {
@@ -158,8 +173,20 @@ static wl_status read_place(wl_tools *tools, const char *place) {
     return status;
 }
 
+static void tell_specs(const wl_tools *tools) {
+    wl_hasher hasher;
+    wl_hash_begin(&hasher);
+    for (size_t i = 0; i < tools->n_specs; i++) {
+        const char *slash = strrchr(tools->spec[i].path, '/');
+        wl_hash_text(&hasher, slash ? slash + 1 : tools->spec[i].path);
+        wl_hash_field(&hasher, tools->spec[i].text.data, tools->spec[i].text.size);
+    }
+    wl_hash hash = wl_hash_end(&hasher);
+    wl_store_specs(tools->store, tools->n_specs ? &hash : NULL);
+}
+
 /* Once, before the first key: the bytes in force are those of the first question. */
-static wl_status read_specs(wl_tools *tools) {
+wl_status wl_tools_read_specs(wl_tools *tools) {
     char *places = wl_copy(tools->specs), *rest = places, *place;
     wl_status status = WL_OK;
     while (!tools->specs_read && !status && (place = strsep(&rest, ":")))
@@ -167,6 +194,7 @@ static wl_status read_specs(wl_tools *tools) {
     for (size_t i = 0; !tools->specs_read && !status && i < tools->n_more; i++)
         status = *tools->more[i] ? read_place(tools, tools->more[i])
                                  : fail(WL_EINVAL, "spec: the path is empty");
+    if (!tools->specs_read && !status) tell_specs(tools);
     tools->specs_read = !status;
     free(places);
     return status;
@@ -220,7 +248,7 @@ static wl_status gen_result(wl_tools *tools, wl_status status) {
 static wl_status open_gen(wl_tools *tools) {
     wl_status status = WL_OK;
     if (tools->gen) return WL_OK;
-    if (!status) status = read_specs(tools);
+    if (!status) status = wl_tools_read_specs(tools);
     if (!status) status = open_gen_library(tools);
     if (!status) status = gen_result(tools, tools->wl_gen_open(&tools->gen));
     for (size_t i = 0; i < tools->n_specs && !status; i++) {
@@ -285,7 +313,11 @@ void wl_tools_environment(const wl_tools *tools, wl_buf *out) {
                                    {"CACHE_SIZE", size},
                                    {"JIT", tools->jit ? "on" : "off"},
                                    {"SPECS", specs.data},
-                                   {"NVRTC", tools->nvrtc}};
+                                   {"NVRTC", tools->nvrtc},
+                                   {"BUNDLES", tools->bundles},
+                                   {"TRUST", tools->trust},
+                                   {"RECORD", ""}, /* what a worker tries is nobody's use */
+                                   {"MISSES", ""}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (rows[i][1]) wl_buf_printf(out, "WARPLOOM_%s=%s", rows[i][0], rows[i][1]);
         if (rows[i][1]) wl_buf_add(out, "", 1);
@@ -303,16 +335,11 @@ bool wl_tools_jit(const wl_tools *tools) {
     return tools->jit;
 }
 
-wl_status wl_tools_hash_specs(wl_tools *tools, wl_hasher *hasher) {
-    wl_status status = read_specs(tools);
-    for (size_t i = 0; i < tools->n_specs && !status; i++) {
+void wl_tools_note_specs(const wl_tools *tools, wl_hasher *hasher) {
+    for (size_t i = 0; i < tools->n_specs; i++) {
         const char *slash = strrchr(tools->spec[i].path, '/');
-        const char *name = slash ? slash + 1 : tools->spec[i].path;
-        wl_hash_named(hasher, "spec's name", name);
-        wl_hash_field(hasher, tools->spec[i].text.data, tools->spec[i].text.size);
-        wl_hash_note(hasher, name, tools->spec[i].text.data);
+        wl_hash_note(hasher, slash ? slash + 1 : tools->spec[i].path, tools->spec[i].text.data);
     }
-    return status;
 }
 
 wl_status wl_tools_nvrtc(wl_tools *tools, const wl_nvrtc **nvrtc) {

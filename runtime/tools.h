@@ -3,17 +3,18 @@
 #ifndef WL_TOOLS_H
 #define WL_TOOLS_H
 
-#include "cache.h"
 #include "compile.h"
 #include "driver.h"
+#include "store.h"
 
 /* Not for several threads at once: a context calls it under its lock. */
 typedef struct wl_tools wl_tools;
 
-/* options may be NULL. EINVAL: options.size, or a bad `cache` or `jit`. */
+/* options may be NULL. EINVAL: options.size, a bad `cache`, `jit` or `trust`. */
 wl_status wl_tools_open(wl_tools **out, const wl_options *options);
 void wl_tools_close(wl_tools *tools);
 wl_cache *wl_tools_cache(wl_tools *tools);
+wl_store *wl_tools_store(wl_tools *tools);
 /* Adds one more spec file after those of options->specs (--spec FILE), before the first question.
  */
 void wl_tools_spec(wl_tools *tools, const char *path);
@@ -29,8 +30,11 @@ void wl_tools_log(const wl_tools *tools, void (**log)(void *user, const char *me
                   void **user);
 /* Is JIT on? */
 bool wl_tools_jit(const wl_tools *tools);
-/* Hashes the names and bytes of the user's specs in force, which are read at the first call. */
-wl_status wl_tools_hash_specs(wl_tools *tools, wl_hasher *hasher);
+/* Reads the user's specs in force, at the first call, and tells the store the hash of their names
+   and bytes. */
+wl_status wl_tools_read_specs(wl_tools *tools);
+/* Their names and texts, for wl_hash_note. */
+void wl_tools_note_specs(const wl_tools *tools, wl_hasher *hasher);
 /* NVRTC alone. */
 wl_status wl_tools_nvrtc(wl_tools *tools, const wl_nvrtc **nvrtc);
 /* NVRTC, and the device headers and arch of a compile. */

@@ -18,8 +18,8 @@
 
 extern const char wl_generator_digest[65]; /* build/digest.c */
 
-wl_status wl_tuned_key(wl_tools *tools, const wl_problem *problem, const wl_device *device,
-                       wl_hash *out) {
+wl_status wl_tuned_base_key(wl_tools *tools, const wl_problem *problem, const wl_device *device,
+                            wl_hash *out) {
     wl_hasher hasher;
     wl_buf bucket = {0};
     char facts[64];
@@ -28,12 +28,20 @@ wl_status wl_tuned_key(wl_tools *tools, const wl_problem *problem, const wl_devi
     wl_hash_begin(&hasher);
     wl_hash_text(&hasher, SCHEMA);
     wl_hash_text(&hasher, wl_generator_digest);
-    wl_status status = wl_tools_hash_specs(tools, &hasher);
+    wl_status status = wl_tools_read_specs(tools);
     wl_hash_text(&hasher, bucket.data);
     wl_hash_text(&hasher, device->name);
     wl_hash_text(&hasher, facts);
     *out = wl_hash_end(&hasher);
     wl_buf_free(&bucket);
+    return status;
+}
+
+wl_status wl_tuned_key(wl_tools *tools, const wl_problem *problem, const wl_device *device,
+                       wl_hash *out) {
+    wl_hash base;
+    wl_status status = wl_tuned_base_key(tools, problem, device, &base);
+    if (!status) *out = wl_store_cache_key(wl_tools_store(tools), WL_CACHE_TUNED, &base);
     return status;
 }
 
@@ -111,16 +119,24 @@ static bool read_line(const char *line, wl_tuned *out) {
     return false;
 }
 
+bool wl_tuned_parse(const char *text, wl_tuned *out) {
+    char *lines = wl_copy(text), *rest = lines, *line;
+    bool good = true;
+    *out = (wl_tuned){0};
+    while (good && (line = strsep(&rest, "\n")))
+        if (*line) good = read_line(line, out);
+    free(lines);
+    good = good && *out->name && out->n_times;
+    if (!good) wl_tuned_free(out);
+    return good;
+}
+
 bool wl_tuned_read(wl_cache *cache, const wl_hash *key, wl_tuned *out) {
     wl_buf text = {0};
     *out = (wl_tuned){0};
-    bool good = wl_cache_get(cache, WL_CACHE_TUNED, key, &text) && text.size;
-    char *rest = text.data, *line;
-    while (good && (line = strsep(&rest, "\n")))
-        if (*line) good = read_line(line, out);
+    bool good = wl_cache_get(cache, WL_CACHE_TUNED, key, &text) && text.size &&
+                wl_tuned_parse(text.data, out);
     wl_buf_free(&text);
-    good = good && *out->name && out->n_times;
-    if (!good) wl_tuned_free(out);
     return good;
 }
 

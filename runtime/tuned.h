@@ -45,6 +45,11 @@ typedef struct {
    device's name, SMs and memory; so a record of another device is never found. Reads the specs. */
 wl_status wl_tuned_key(wl_tools *tools, const wl_problem *problem, const wl_device *device,
                        wl_hash *out);
+/* The same for wl_store_get: without the user's specs. */
+wl_status wl_tuned_base_key(wl_tools *tools, const wl_problem *problem, const wl_device *device,
+                            wl_hash *out);
+/* True and the record of its text, to be freed; false (and nothing to free) when it is damaged. */
+bool wl_tuned_parse(const char *text, wl_tuned *out);
 /* True and the record, to be freed; false (and nothing to free) when there is none or it is
    damaged. */
 bool wl_tuned_read(wl_cache *cache, const wl_hash *key, wl_tuned *out);

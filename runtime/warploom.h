@@ -80,6 +80,8 @@ typedef struct {
                               of the call that they are about, under the context's lock, so that it
                               must not call the context */
     void *log_user;
+    const char *bundles; /* bundle files, ':' between, looked at before the cache [WARPLOOM_BUNDLES] */
+    const char *trust;   /* a file of public keys: bundles must be signed by one [WARPLOOM_TRUST] */
 } wl_options;
 
 /* One attention forward: O = softmax(scale * Q K^T + mask) V, LSE = log sum exp, per row.
@@ -163,6 +165,10 @@ typedef struct {
    other's times. `progress` is called on the caller's thread. */
 WARPLOOM_API wl_status wl_tune(wl_context *ctx, const char *const *problems, int n,
                                const wl_tune_options *options);
+
+/* Adds a bundle that lies in memory, for good and for all contexts that are opened from now on:
+   what an object of `warploom bundle link` calls before main. Threads: any number at once. */
+WARPLOOM_API void wl_bundle_add(const void *bytes, size_t size);
 
 /* This thread's last message; "" when its last call succeeded. Valid until its next call.
    Threads: any number at once, as the two below. */

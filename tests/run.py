@@ -363,8 +363,8 @@ def check_columns():
 
 # Each module may include what stands before it; the command, everything.
 LAYERS = ["warploom", "base", "problem", "box", "match", "spec", "gen", "driver", "compile",
-          "cache", "launch", "tools", "tuned", "kernel", "tensor", "context", "call", "attn",
-          "tune", "npy", "reference", "json", "foreign", "cli"]
+          "cache", "bundle", "store", "launch", "tools", "tuned", "kernel", "tensor", "context",
+          "call", "attn", "tune", "npy", "reference", "json", "foreign", "cli"]
 
 
 def check_layers():

@@ -1,0 +1,342 @@
+/* store.c - looks entries up in the layers; keeps why each could not serve; notes what was used.
+   SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE
+#include "store.h"
+
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "compile.h"
+
+#define KINDS 3
+#define MAX_MISSES (1 << 20)
+
+extern const char wl_generator_digest[65]; /* build/digest.c */
+
+static const struct {
+    wl_cache_kind kind;
+    const char *none;
+} kinds[KINDS] = {{WL_CACHE_CHOICE, "no choice"},
+                  {WL_CACHE_KERNEL, "no kernel"},
+                  {WL_CACHE_TUNED, "no tuned record"}};
+
+typedef struct {
+    char *name;        /* "linked-in", "bundle PATH", "cache" */
+    wl_bundle *bundle; /* NULL: refused, or the cache */
+    char *refused;
+    bool cache;
+    char *why[KINDS]; /* of the last look-up */
+} layer;
+
+typedef struct {
+    wl_cache_kind kind;
+    wl_hash key;
+} mark;
+
+struct wl_store {
+    wl_cache *cache;
+    layer *layer;
+    int n;
+    wl_hash specs; /* all zero: none */
+    int driver;    /* 0: not known */
+    wl_store_sink *sink;
+    void *user;
+    char *record, *misses; /* files */
+    mark *used;            /* is in the record */
+    size_t n_used;
+};
+
+static int kind_index(wl_cache_kind kind) {
+    int i = 0;
+    while (kinds[i].kind != kind) i++;
+    return i;
+}
+
+/* ---- linked-in bundles: a list that only grows, as programs' constructors add to it ---- */
+
+typedef struct linked {
+    struct linked *next;
+    const void *bytes;
+    size_t size;
+} linked;
+static _Atomic(linked *) first_linked;
+
+void wl_bundle_add(const void *bytes, size_t size) {
+    linked *node = wl_alloc(sizeof *node);
+    *node = (linked){atomic_load(&first_linked), bytes, size};
+    while (!atomic_compare_exchange_weak(&first_linked, &node->next, node)) continue;
+}
+
+/* ---- open and close ---- */
+
+static const wl_hash no_specs;
+
+wl_bundle_facts wl_store_facts(const wl_store *store) {
+    wl_bundle_facts facts = {.specs = store->specs};
+    wl_hash_parse(wl_generator_digest, &facts.generator);
+    strncpy(facts.version, WARPLOOM_VERSION, sizeof facts.version - 1);
+    return facts;
+}
+
+/* Why a whole bundle is of no use here, for as long as it is open; NULL. To be freed. */
+static char *foreign(const wl_store *store, const wl_bundle *bundle) {
+    const wl_bundle_facts *theirs = wl_bundle_about(bundle), ours = wl_store_facts(store);
+    char hex[2 * WL_HASH_BYTES + 1];
+    if (!memcmp(&theirs->generator, &ours.generator, sizeof ours.generator)) return NULL;
+    wl_hash_hex(&theirs->generator, hex);
+    return wl_format("refused: made by warploom %s, generator %.12s; this is %s, generator %.12s: "
+                     "build it anew", theirs->version, hex, ours.version, wl_generator_digest);
+}
+
+static layer *add_layer(wl_store *store, const char *name) {
+    store->layer = wl_grow(store->layer, ((size_t)store->n + 1) * sizeof *store->layer);
+    layer *l = &store->layer[store->n++];
+    *l = (layer){.name = wl_copy(name)};
+    return l;
+}
+
+static void add_bundle(wl_store *store, const char *name, wl_bundle *bundle) {
+    layer *l = add_layer(store, name);
+    l->refused = bundle ? foreign(store, bundle) : wl_format("refused: %s", message());
+    l->bundle = l->refused ? NULL : bundle;
+    if (l->refused) wl_bundle_close(bundle);
+    clear_message();
+}
+
+static void add_linked(wl_store *store, const wl_trust *trust) {
+    int before = store->n;
+    for (linked *node = atomic_load(&first_linked); node; node = node->next) {
+        wl_bundle *bundle;
+        wl_bundle_open_bytes(&bundle, "linked-in", node->bytes, node->size, trust);
+        add_bundle(store, "linked-in", bundle);
+    }
+    if (store->n == before) add_layer(store, "linked-in")->refused = wl_copy("none");
+}
+
+static void add_files(wl_store *store, const char *bundles, const wl_trust *trust) {
+    int before = store->n;
+    char *paths = wl_copy(bundles), *rest = paths, *path;
+    while ((path = strsep(&rest, ":"))) {
+        wl_bundle *bundle;
+        char *name = wl_format("bundle %s", path);
+        if (*path) wl_bundle_open(&bundle, path, trust);
+        if (*path) add_bundle(store, name, bundle);
+        free(name);
+    }
+    if (store->n == before) add_layer(store, "bundles")->refused = wl_copy("none");
+    free(paths);
+}
+
+/* The variable's value, NULL when it is unset or empty. */
+static char *file_of(const char *variable) {
+    const char *value = getenv(variable);
+    return value && *value ? wl_copy(value) : NULL;
+}
+
+wl_status wl_store_open(wl_store **out, wl_cache *cache, const char *bundles, const char *trust) {
+    wl_trust keys = {0};
+    *out = NULL;
+    wl_status status = trust ? wl_trust_read(trust, &keys) : WL_OK;
+    if (status) return status;
+    wl_store *store = wl_alloc(sizeof *store);
+    store->cache = cache;
+    add_linked(store, &keys);
+    add_files(store, bundles, &keys);
+    add_layer(store, "cache")->cache = true;
+    wl_trust_free(&keys);
+    store->record = file_of("WARPLOOM_RECORD");
+    store->misses = file_of("WARPLOOM_MISSES");
+    *out = store;
+    return WL_OK;
+}
+
+void wl_store_close(wl_store *store) {
+    if (!store) return;
+    for (int i = 0; i < store->n; i++) {
+        layer *l = &store->layer[i];
+        wl_bundle_close(l->bundle);
+        for (int k = 0; k < KINDS; k++) free(l->why[k]);
+        free(l->name), free(l->refused);
+    }
+    free(store->layer), free(store->record), free(store->misses), free(store->used);
+    free(store);
+}
+
+void wl_store_specs(wl_store *store, const wl_hash *specs) {
+    store->specs = specs ? *specs : no_specs;
+}
+
+void wl_store_driver(wl_store *store, int version) {
+    store->driver = version;
+}
+
+/* A newer minor version's code runs on an older driver of the same major one; PTX is for the
+   simulator. */
+const char *wl_store_unfit(const wl_store *store, const wl_buf *image, const char *arch) {
+    static _Thread_local char why[128];
+    char states[16];
+    int toolkit = wl_image_toolkit(image->data, image->size);
+    if (wl_image_arch(image->data, image->size, states)) snprintf(why, sizeof why, "%s", message());
+    else if (strcmp(states, arch)) snprintf(why, sizeof why, "is for %s, not for %s", states, arch);
+    else if (!store->driver || *states == 'c' || toolkit / 1000 <= store->driver / 1000) return NULL;
+    else
+        snprintf(why, sizeof why, "made by CUDA %d.%d: needs a driver of CUDA %d, this one is of "
+                 "%d.%d", toolkit / 1000, toolkit % 1000 / 10, toolkit / 1000, store->driver / 1000,
+                 store->driver % 1000 / 10);
+    clear_message();
+    return why;
+}
+
+/* ---- looking up ---- */
+
+wl_hash wl_store_cache_key(const wl_store *store, wl_cache_kind kind, const wl_hash *key) {
+    wl_hasher hasher;
+    if (kind == WL_CACHE_KERNEL || !memcmp(&store->specs, &no_specs, sizeof no_specs)) return *key;
+    wl_hash_begin(&hasher);
+    wl_hash_field(&hasher, key, sizeof *key);
+    wl_hash_field(&hasher, &store->specs, sizeof store->specs);
+    return wl_hash_end(&hasher);
+}
+
+static void set_why(layer *l, wl_cache_kind kind, const char *why) {
+    char **at = &l->why[kind_index(kind)];
+    free(*at);
+    *at = wl_copy(why);
+}
+
+void wl_store_refuse(wl_store *store, wl_cache_kind kind, int number, const char *why) {
+    set_why(&store->layer[number], kind, why);
+}
+
+/* Where no specs are in force, a bundle stands for those that it was made with: the machine that it
+   is for needs no spec file. Kernels are what their sources make them, whoever's they are. */
+static const char *other_specs(const wl_store *store, const wl_bundle *bundle, wl_cache_kind kind) {
+    const wl_hash *theirs = &wl_bundle_about(bundle)->specs;
+    bool none = !memcmp(&store->specs, &no_specs, sizeof no_specs);
+    if (none || kind == WL_CACHE_KERNEL || !memcmp(theirs, &store->specs, sizeof *theirs))
+        return NULL;
+    return "made with other specs than those of WARPLOOM_SPECS here";
+}
+
+/* NULL and the payload, or why there is none. */
+static const char *from_bundle(const wl_store *store, const wl_bundle *bundle, wl_cache_kind kind,
+                               const wl_hash *key, wl_buf *out) {
+    const char *why = other_specs(store, bundle, kind);
+    int i = why ? -1 : wl_bundle_find(bundle, kind, key);
+    if (i < 0) return why ? why : kinds[kind_index(kind)].none;
+    return wl_bundle_take(bundle, i, out) ? message() : NULL;
+}
+
+static const char *from_cache(const wl_store *store, wl_cache_kind kind, const wl_hash *key,
+                              wl_buf *out) {
+    wl_hash own = wl_store_cache_key(store, kind, key);
+    if (wl_cache_get(store->cache, kind, &own, out)) return NULL;
+    if (*wl_cache_reason(store->cache)) return wl_cache_reason(store->cache);
+    return strcmp(wl_cache_mode(store->cache), "off") ? kinds[kind_index(kind)].none : "turned off";
+}
+
+bool wl_store_get(wl_store *store, wl_cache_kind kind, const wl_hash *key, int *number,
+                  wl_buf *out) {
+    for (int i = *number; i < store->n; i++) {
+        layer *l = &store->layer[i];
+        const char *why = l->refused;
+        if (l->bundle) why = from_bundle(store, l->bundle, kind, key, out);
+        if (l->cache) why = from_cache(store, kind, key, out);
+        *number = i;
+        if (!why) return true;
+        set_why(l, kind, why);
+        clear_message();
+    }
+    return false;
+}
+
+bool wl_store_put(wl_store *store, wl_cache_kind kind, const wl_hash *key, const void *bytes,
+                  size_t size) {
+    wl_hash own = wl_store_cache_key(store, kind, key);
+    return wl_cache_put(store->cache, kind, &own, bytes, size);
+}
+
+/* ---- for people ---- */
+
+int wl_store_count(const wl_store *store) {
+    return store->n;
+}
+
+const char *wl_store_layer(const wl_store *store, int number) {
+    return store->layer[number].name;
+}
+
+const wl_bundle *wl_store_bundle(const wl_store *store, int number, const char **refused) {
+    *refused = store->layer[number].refused;
+    return store->layer[number].bundle;
+}
+
+void wl_store_report(const wl_store *store, wl_cache_kind kind, wl_buf *out) {
+    const char *dir = wl_cache_dir(store->cache);
+    for (int i = 0; i < store->n; i++) {
+        const layer *l = &store->layer[i];
+        const char *why = l->why[kind_index(kind)];
+        wl_buf_printf(out, "%s%s", i ? "; " : "", l->name);
+        if (l->cache)
+            wl_buf_printf(out, " %s (%s)", *dir ? dir : "(no folder)", wl_cache_mode(store->cache));
+        wl_buf_printf(out, ": %s", why ? why : l->refused ? l->refused : "not asked");
+    }
+}
+
+/* ---- what was used and what was lacking ---- */
+
+void wl_store_listen(wl_store *store, wl_store_sink *sink, void *user) {
+    store->sink = sink;
+    store->user = user;
+}
+
+/* For others to append to, too: a line is one write. */
+static int open_log(const char *path) {
+    return open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+}
+
+static void record(wl_store *store, wl_cache_kind kind, const wl_hash *key, const char *name) {
+    char hex[2 * WL_HASH_BYTES + 1];
+    for (size_t i = 0; i < store->n_used; i++)
+        if (store->used[i].kind == kind && !memcmp(&store->used[i].key, key, sizeof *key)) return;
+    store->used = wl_grow(store->used, (store->n_used + 1) * sizeof *store->used);
+    store->used[store->n_used++] = (mark){kind, *key};
+    int fd = open_log(store->record);
+    if (fd < 0) return; /* the call is what matters; an empty record says the rest */
+    wl_hash_hex(key, hex);
+    char *line = wl_format("%c %s %s\n", kind, hex, name);
+    wl_write_all(fd, line, strlen(line));
+    close(fd);
+    free(line);
+}
+
+void wl_store_used(wl_store *store, wl_cache_kind kind, const wl_hash *key, const char *name,
+                   const void *bytes, size_t size) {
+    if (store->sink) store->sink(store->user, kind, key, name, bytes, size);
+    if (store->record) record(store, kind, key, name);
+}
+
+static bool has_line(const char *text, const char *line) {
+    size_t size = strlen(line);
+    for (const char *at = text; at && *at; at += strcspn(at, "\n"), at += *at == '\n')
+        if (!strncmp(at, line, size) && (at[size] == '\n' || !at[size])) return true;
+    return false;
+}
+
+void wl_store_missed(wl_store *store, const char *line) {
+    int fd = store->misses ? open_log(store->misses) : -1;
+    wl_buf text = {0};
+    if (fd < 0) return;
+    flock(fd, LOCK_EX);
+    bool known = !wl_read_all(fd, MAX_MISSES, &text) || has_line(text.data, line);
+    char *whole = wl_format("%s\n", line);
+    if (!known) wl_write_all(fd, whole, strlen(whole));
+    close(fd);
+    free(whole);
+    wl_buf_free(&text);
+}
