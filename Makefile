@@ -49,7 +49,8 @@ PROGRAMS := $(BUILD)/warploom $(BUILD)/libwarploom.so $(BUILD)/libwarploom-gen.s
 SIMULATOR := $(BUILD)/sim/libcuda.so.1
 
 all: $(PROGRAMS) $(SIMULATOR) $(DEPLIBS)
-tests: all sim-tests $(TESTS) $(FAKES) $(REPLAYS) $(BUILD)/launch_cost $(TORTURE)
+tests: all sim-tests $(TESTS) $(FAKES) $(REPLAYS) $(BUILD)/launch_cost \
+	$(BUILD)/offline $(TORTURE)
 sim: $(SIMULATOR)
 sim-tests: sim $(SIM_TESTS) $(addprefix $(BUILD)/sim_,cases mutate speed threads)
 
@@ -102,6 +103,7 @@ $(addprefix $(BUILD)/fuzz/fuzz_,ptx launch tmap): FUZZ_C = $(FUZZ_SIM_C)
 $(addprefix $(BUILD)/fuzz/fuzz_,spec template): FUZZ_C = $(FUZZ_GEN_C) -llua5.4 -lyaml
 $(BUILD)/fuzz/fuzz_entry: FUZZ_C = gen/base.c gen/problem.c runtime/launch.c \
 	$(wildcard runtime/cache*.c)
+$(BUILD)/fuzz/fuzz_bundle: FUZZ_C = gen/base.c runtime/bundle.c runtime/bundle_sign.c -lzstd
 $(BUILD)/fuzz/fuzz_npy: FUZZ_C = gen/base.c runtime/npy.c
 $(BUILD)/fuzz/fuzz_problem: FUZZ_C = gen/base.c gen/problem.c
 $(BUILD)/fuzz/%: tests/fuzz/%.c $(FUZZ_SIM_C) $(FUZZ_GEN_C) $(wildcard runtime/*.[ch] \
@@ -116,22 +118,27 @@ $(BUILD)/obj/tests/fuzz/%.o: NEAR = -Iruntime/sim
 $(BUILD)/replay_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(BUILD)/obj/tests/fuzz/replay.o \
 		$(sort $(LIB_O) $(GEN_O) $(CLI_BARE_O) $(SIM_O))
 	@echo "  LD    $@"
-	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -llua5.4 -lyaml -lsodium -ldl -lm
+	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -llua5.4 -lyaml -lsodium -lzstd -ldl -lm
 
 # What bench asks for the CPU time of a launch: the C call alone, without Python.
 $(BUILD)/launch_cost: $(BUILD)/obj/tests/bench/launch.o $(LIB_O)
 	@echo "  LD    $@"
 	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -lsodium -lzstd -ldl -lm
 
+# What runs where there is nothing but libwarploom and a bundle.
+$(BUILD)/offline: $(BUILD)/obj/tests/offline.o $(BUILD)/libwarploom.so
+	@echo "  LD    $@"
+	@$(CC) $(CFLAGS) -o $@ $< $(LDFLAGS) -L$(BUILD) -lwarploom -ldl -lm
+
 # What the torture of the cache runs: a program, the same of another version (its generator
 # differs), and what lets its system calls fail.
 $(BUILD)/torture_use: $(BUILD)/obj/tests/torture/use.o $(LIB_O)
 	@echo "  LD    $@"
-	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -lsodium -ldl -lm
+	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -lsodium -lzstd -ldl -lm
 $(BUILD)/torture_other: $(BUILD)/obj/tests/torture/use.o $(BUILD)/obj/tests/torture/other.o \
 	$(filter-out %/digest.o,$(LIB_O))
 	@echo "  LD    $@"
-	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -lsodium -ldl -lm
+	@$(CC) $(CFLAGS) -o $@ $^ $(LDFLAGS) -lsodium -lzstd -ldl -lm
 $(BUILD)/torture_shim.so: $(BUILD)/obj/tests/torture/shim.o
 	@echo "  LD    $@"
 	@$(CC) $(CFLAGS) -shared -o $@ $^ $(LDFLAGS) -ldl

@@ -49,6 +49,10 @@ static const command command_table[] = {
     {"tune", "[PROBLEM] [--workload FILE]", 0,
      HAS(JSON) | HAS(SPEC) | HAS(WORKLOAD) | HAS(SECONDS) | HAS(ALL) | HAS(COMPILE_ONLY), cli_tune,
      "measures the candidates of problems on the GPU; later choices know the fastest"},
+    {"bundle", "build|ls|verify|diff|merge|extract|record|link|keygen|sign [FILE|PROBLEM...]", 1,
+     HAS(JSON) | HAS(SPEC) | HAS(OUT) | HAS(WORKLOAD) | HAS(ARCH) | HAS(RECORD) | HAS(FOR) |
+         HAS(DRIVER) | HAS(KEY),
+     cli_bundle, "kernels and choices in one file, for machines with neither NVRTC nor a cache"},
     {"explain", "NAME|PROBLEM", 1, HAS(JSON) | HAS(SPEC), cli_explain,
      "what each part of the name means, its plan, who chose it"},
     {"cache", "ls|path|verify|prune|export|explain-key A B", 1,

@@ -26,7 +26,12 @@
     X(SECONDS, "--seconds", "S", "time for all problems together (30 for each)")                   \
     X(ALL, "--all", NULL, "measure anew what is tuned, and every candidate to the end")            \
     X(SIZE, "--size", "BYTES", "down to so many, as 512M, in place of WARPLOOM_CACHE_SIZE")        \
-    X(COMPILE_ONLY, "--compile-only", NULL, "fill the cache for a machine with a GPU; no GPU here")
+    X(COMPILE_ONLY, "--compile-only", NULL, "fill the cache for a machine with a GPU; no GPU here") \
+    X(ARCH, "--arch", "ARCH", "sm_90a, or compute_90a: for the simulator (sm_90a)")                \
+    X(RECORD, "--record", "FILE", "what a program used that ran with WARPLOOM_RECORD=FILE")        \
+    X(FOR, "--for", "ARCH", "says of each entry why it can't serve this arch, as sm_90a …")        \
+    X(DRIVER, "--driver", "X.Y", "… and a driver of this CUDA version, as 12.4")                   \
+    X(KEY, "--key", "FILE", "the secret key, of `bundle keygen`")
 
 typedef enum {
 #define X(id, option, value, what) OPTION_##id,
@@ -56,6 +61,11 @@ wl_status cli_doctor(const cli_args *args);
 wl_status cli_cache(const cli_args *args);
 wl_status cli_tune(const cli_args *args);
 wl_status cli_worker(const cli_args *args);
+wl_status cli_bundle(const cli_args *args);
+/* Its larger parts: operand[0] is the word. */
+wl_status cli_bundle_build(const cli_args *args);
+wl_status cli_bundle_record(const cli_args *args);
+wl_status cli_bundle_link(const cli_args *args);
 
 /* Prints this thread's message, if there is one, on stderr and clears it. */
 void cli_complain(wl_status status);
@@ -76,6 +86,8 @@ bool cli_here(wl_device *out);
 wl_status cli_tools(const cli_args *args, wl_tools **out);
 /* A candidate's name, or a problem made of `n` words. A name stays in *name, else it is NULL. */
 wl_status cli_subject(char **words, int n, const char **name, wl_problem *problem);
+/* How many of the words make the first subject: a name, a quoted problem, a run of single words. */
+int cli_subject_size(char **words, int n);
 
 /* Rows of named cells, printed at once: as a JSON array, or as text in aligned columns. */
 typedef struct {
@@ -87,5 +99,7 @@ typedef struct {
 void cli_cell(cli_rows *rows, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void cli_rows_print(const cli_rows *rows, bool json, bool titles);
 void cli_rows_free(cli_rows *rows);
+/* A row for each layer but the cache: its name, whether it serves, what is in it or why not. */
+void cli_layer_cells(wl_tools *tools, cli_rows *rows);
 
 #endif

@@ -90,6 +90,7 @@ wl_status cli_doctor(const cli_args *args) {
     nvrtc_rows(&rows);
     driver_rows(&rows);
     simulator_row(&rows);
+    cli_layer_cells(tools, &rows);
     cache_row(&rows, wl_tools_cache(tools));
     cli_rows_print(&rows, args->value[OPTION_JSON], false);
     cli_rows_free(&rows);

@@ -244,8 +244,7 @@ static wl_status compile_subject(wl_tools *tools, char **words, int n, const cha
     return status;
 }
 
-/* Operands that make one subject: a name, a quoted problem, or a run of single words. */
-static int subject_size(char **words, int n) {
+int cli_subject_size(char **words, int n) {
     int size = 1;
     if (!strchr(words[0], '=') || strpbrk(words[0], " \t\n")) return 1;
     while (size < n && strchr(words[size], '=') && !strpbrk(words[size], " \t\n")) size++;
@@ -257,7 +256,7 @@ static wl_status compile_subjects(wl_tools *tools, const cli_args *args, bool pt
     const char *cubin = args->value[OPTION_OUT];
     wl_status first = WL_OK;
     for (int i = 0, n; i < args->n_operands; i += n) {
-        n = subject_size(args->operand + i, args->n_operands - i);
+        n = cli_subject_size(args->operand + i, args->n_operands - i);
         if (cubin && n < args->n_operands)
             return fail(WL_EINVAL, "compile: -o takes one kernel, but several are asked for");
         wl_status status = compile_subject(tools, args->operand + i, n, cubin, ptx, rows);

@@ -3,6 +3,7 @@
 
    A line is asked, a line is answered:
      compile NAME                        good, or bad WHY
+     ptx NAME                            the same, for the simulator
      problem ORDINAL WORDS               good, or bad WHY: inputs are on that device, for what
                                          comes now; kernels stay loaded
      check NAME section_mb N             good; bad WHY: wrong; crash WHY: the device is lost
@@ -79,15 +80,23 @@ static void reply_status(worker *w, wl_status status) {
     w->over = crash;
 }
 
-static void compile(worker *w, char *rest) {
-    const char *device = w->args->value[OPTION_DEVICE];
-    const wl_request request = {.name = rest, .ptx = device && !strcmp(device, "sim")};
+static void compile_as(worker *w, char *rest, bool ptx) {
+    const wl_request request = {.name = rest, .ptx = ptx};
     wl_made *made = wl_alloc(sizeof *made);
     wl_status status = w->tools ? WL_OK : cli_tools(w->args, &w->tools);
     if (!status) status = wl_kernel_get(w->tools, &request, made);
     reply_result(status);
     wl_made_free(made);
     free(made);
+}
+
+static void compile(worker *w, char *rest) {
+    const char *device = w->args->value[OPTION_DEVICE];
+    compile_as(w, rest, device && !strcmp(device, "sim"));
+}
+
+static void compile_ptx(worker *w, char *rest) {
+    compile_as(w, rest, true);
 }
 
 /* Outputs with a guard on each side. */
@@ -349,7 +358,8 @@ static const struct {
     void (*run)(worker *w, char *rest);
     bool needs_problem;
 } requests[] = {
-    {"compile", compile, false}, {"problem", problem, false},    {"check", check, true},
+    {"compile", compile, false}, {"ptx", compile_ptx, false},
+    {"problem", problem, false},    {"check", check, true},
     {"screen", screen_request, true}, {"time", time_request, true}, {"seconds", seconds, true},
 };
 

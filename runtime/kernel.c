@@ -527,9 +527,8 @@ wl_status wl_kernel_get(wl_tools *tools, const wl_request *request, wl_made *out
 bool wl_kernel_cached(wl_tools *tools, const wl_request *request) {
     question q;
     wl_made *made = wl_alloc(sizeof *made);
-    bool found = !pose(tools, request, &q) && find_answer(tools, request, &q, made) &&
-                 find_images(tools, request, made);
-    wl_buf_free(&q.arg);
+    bool found = !pose(tools, request, &q) && find_answer(tools, request, &q, true, made);
+    forget(&q);
     wl_made_free(made);
     free(made);
     return found;

@@ -177,19 +177,27 @@ void wl_store_driver(wl_store *store, int version) {
 
 /* A newer minor version's code runs on an older driver of the same major one; PTX is for the
    simulator. */
+bool wl_store_refuses(const char *states, int toolkit, const char *arch, int driver,
+                      char why[128]) {
+    if (strcmp(states, arch)) {
+        snprintf(why, 128, "is for %s, not for %s", states, arch);
+        return true;
+    }
+    if (!driver || *states == 'c' || toolkit / 1000 <= driver / 1000) return false;
+    snprintf(why, 128, "made by CUDA %d.%d: needs a driver of CUDA %d.0 or newer, this is %d.%d",
+             toolkit / 1000, toolkit % 1000 / 10, toolkit / 1000, driver / 1000,
+             driver % 1000 / 10);
+    return true;
+}
+
 const char *wl_store_unfit(const wl_store *store, const wl_buf *image, const char *arch) {
     static _Thread_local char why[128];
     char states[16];
     int toolkit = wl_image_toolkit(image->data, image->size);
-    if (wl_image_arch(image->data, image->size, states)) snprintf(why, sizeof why, "%s", message());
-    else if (strcmp(states, arch)) snprintf(why, sizeof why, "is for %s, not for %s", states, arch);
-    else if (!store->driver || *states == 'c' || toolkit / 1000 <= store->driver / 1000) return NULL;
-    else
-        snprintf(why, sizeof why, "made by CUDA %d.%d: needs a driver of CUDA %d, this one is of "
-                 "%d.%d", toolkit / 1000, toolkit % 1000 / 10, toolkit / 1000, store->driver / 1000,
-                 store->driver % 1000 / 10);
+    bool none = wl_image_arch(image->data, image->size, states);
+    if (none) snprintf(why, sizeof why, "%s", message());
     clear_message();
-    return why;
+    return none || wl_store_refuses(states, toolkit, arch, store->driver, why) ? why : NULL;
 }
 
 /* ---- looking up ---- */

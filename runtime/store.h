@@ -17,6 +17,9 @@ void wl_store_close(wl_store *store);
 void wl_store_specs(wl_store *store, const wl_hash *specs);
 /* The CUDA version of the driver that kernels are for, as 12040; 0: not known. */
 void wl_store_driver(wl_store *store, int version);
+/* False, or true and why code that states this arch (and CUDA version; 0: none) is of no use for
+   `arch` and a driver of version `driver` (0: not known). */
+bool wl_store_refuses(const char *states, int toolkit, const char *arch, int driver, char why[128]);
 /* NULL, or why an image is of no use for `arch` and that driver, of this thread until the next
    call. */
 const char *wl_store_unfit(const wl_store *store, const wl_buf *image, const char *arch);

@@ -338,7 +338,9 @@ bool wl_tools_jit(const wl_tools *tools) {
 void wl_tools_note_specs(const wl_tools *tools, wl_hasher *hasher) {
     for (size_t i = 0; i < tools->n_specs; i++) {
         const char *slash = strrchr(tools->spec[i].path, '/');
-        wl_hash_note(hasher, slash ? slash + 1 : tools->spec[i].path, tools->spec[i].text.data);
+        const char *name = slash ? slash + 1 : tools->spec[i].path;
+        wl_hash_note(hasher, "spec's name", name);
+        wl_hash_note(hasher, name, tools->spec[i].text.data);
     }
 }
 

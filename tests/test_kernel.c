@@ -141,6 +141,9 @@ TEST(options_are_checked) {
              "options.size = 8: set it to sizeof(wl_options), %zu in warploom %s", sizeof o,
              WARPLOOM_VERSION);
     CHECK_FAIL(wl_tools_open(&tools, &o), WL_EINVAL, want);
+    o = (wl_options){.size = offsetof(wl_options, bundles), .bundles = "/none", .trust = "/none"};
+    CHECK_INT(wl_tools_open(&tools, &o), WL_OK); /* of a program that knew of neither */
+    wl_tools_close(tools);
     o = (wl_options){.size = sizeof o, .jit = "maybe"};
     CHECK_FAIL(wl_tools_open(&tools, &o), WL_EINVAL, "jit: expected on or off, got 'maybe'");
     o = (wl_options){.size = sizeof o, .cache = "sometimes"};
@@ -209,14 +212,13 @@ static void spec_file(const char *name, const char *text) {
 
 /* The hash of the specs that `places` names. */
 static wl_hash specs_hash(const char *places, const char *more) {
-    wl_hasher hasher;
     setenv("WARPLOOM_SPECS", places, 1);
     wl_tools *tools = tools_now();
     if (more) wl_tools_spec(tools, more);
-    wl_hash_begin(&hasher);
-    CHECK_INT(wl_tools_hash_specs(tools, &hasher), WL_OK);
+    CHECK_INT(wl_tools_read_specs(tools), WL_OK);
+    wl_hash hash = wl_store_facts(wl_tools_store(tools)).specs;
     wl_tools_close(tools);
-    return wl_hash_end(&hasher);
+    return hash;
 }
 
 TEST(specs_in_force_are_hashed) {
@@ -482,13 +484,15 @@ TEST(what_is_there_with_lse_serves_without) {
     wl_tools_close(tools);
 }
 
-static void check_miss(wl_tools *tools, const wl_request *r, const char *what, const char *reason) {
-    char want[1024];
-    snprintf(
-        want, sizeof want,
-        "no kernel for %s: memory: not loaded; cache %s (rw): %s; JIT: off. Run "
-        "`warploom compile \"%s\"` on a machine with NVRTC and this cache, or set WARPLOOM_JIT=on",
-        what, fake_cache, reason, what);
+/* line: what a workload is to hold. */
+static void check_miss(wl_tools *tools, const wl_request *r, const char *what, const char *line,
+                       const char *layers) {
+    char want[2048];
+    snprintf(want, sizeof want,
+             "no kernel for %s: memory: not loaded; %s; JIT: off. For a bundle, add the line `%s` "
+             "to its workload; for this cache, run `warploom compile \"%s\"` on a machine with "
+             "NVRTC; or set WARPLOOM_JIT=on",
+             what, layers, line, line);
     CHECK_FAIL(get(tools, r), WL_ECOMPILE, want);
 }
 
@@ -497,13 +501,17 @@ TEST(a_miss_with_jit_off_tells_the_layers) {
     setenv("WARPLOOM_JIT", "off", 1);
     wl_tools *tools = tools_now();
     wl_problem p = problem(problem_text);
-    check_miss(tools, &(wl_request){.name = "fwd_named"}, "fwd_named", "no entry");
+    char layers[256];
+    snprintf(layers, sizeof layers, "linked-in: none; bundles: none; cache %s (rw): no choice",
+             fake_cache);
+    check_miss(tools, &(wl_request){.name = "fwd_named"}, "fwd_named", "fwd_named", layers);
     check_miss(tools, &(wl_request){.problem = &p},
                "variant=fwd head_dim=128 head_dim_v=128 dtype=bf16 mask=none layout=bshd "
                "lse=yes batch=3 heads=6 kv_heads=2 seq_q=1000 seq_k=1000 scale=0",
-               "no entry");
+               "variant=fwd head_dim=128 head_dim_v=128 dtype=bf16 mask=none layout=bshd "
+               "lse=yes batch=3 heads=6 kv_heads=2 seq_q=1024 seq_k=1024", layers);
     check_miss(tools, &(wl_request){.file = "a.cu", .text = "__global__ void mine() {}"}, "mine",
-               "not asked for a hand-edited source");
+               "mine", "a hand-edited source is in no layer");
     wl_tools_close(tools);
     setenv("WARPLOOM_CACHE", "off", 1);
     tools = tools_now();

@@ -1,0 +1,402 @@
+/* cli_bundle.c - the command bundle: what is in one, whether it is sound, others out of it; keys.
+   SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "tuned.h"
+
+static const char *kind_name(wl_cache_kind kind) {
+    return kind == WL_CACHE_CHOICE ? "choice" : kind == WL_CACHE_KERNEL ? "kernel" : "tuned";
+}
+
+/* With the keys of WARPLOOM_TRUST, as the library. */
+static wl_status open_bundle(const char *path, wl_bundle **out) {
+    const char *file = getenv("WARPLOOM_TRUST");
+    wl_trust trust = {0};
+    *out = NULL;
+    wl_status status = file && *file ? wl_trust_read(file, &trust) : WL_OK;
+    if (!status) status = wl_bundle_open(out, path, &trust);
+    wl_trust_free(&trust);
+    return status;
+}
+
+/* "unsigned", or by whom. */
+static void tell_signer(const wl_bundle *b, char out[96]) {
+    char hex[2 * WL_HASH_BYTES + 1] = "";
+    if (wl_bundle_signer(b)) wl_hash_hex(wl_bundle_signer(b), hex);
+    snprintf(out, 96, "%s%s", *hex ? "signed by " : "unsigned", hex);
+}
+
+static void tell_bundle(const wl_bundle *b, wl_buf *out) {
+    char hex[2 * WL_HASH_BYTES + 1], signer[96];
+    wl_hash_hex(wl_bundle_digest(b), hex);
+    tell_signer(b, signer);
+    wl_buf_printf(out, "%d entries, %zu bytes, digest %s, %s", wl_bundle_count(b),
+                  wl_bundle_size(b), hex, signer);
+}
+
+void cli_layer_cells(wl_tools *tools, cli_rows *rows) {
+    wl_store *store = wl_tools_store(tools);
+    for (int i = 0; i + 1 < wl_store_count(store); i++) {
+        const char *refused;
+        const wl_bundle *b = wl_store_bundle(store, i, &refused);
+        wl_buf text = {0};
+        if (b) tell_bundle(b, &text);
+        else wl_buf_text(&text, refused);
+        cli_cell(rows, "%s", wl_store_layer(store, i));
+        cli_cell(rows, "%s", b || !strcmp(refused, "none") ? "ok" : "missing");
+        cli_cell(rows, "%s", text.data);
+        wl_buf_free(&text);
+    }
+}
+
+/* ---- ls ---- */
+
+typedef struct {
+    const char *arch; /* NULL: any */
+    int driver;       /* 0: any */
+} target;
+
+static wl_status read_target(const cli_args *args, target *out) {
+    const char *driver = args->value[OPTION_DRIVER];
+    int major = 0, minor = 0, end = 0;
+    *out = (target){.arch = args->value[OPTION_FOR]};
+    if (!driver) return WL_OK;
+    if (sscanf(driver, "%2d.%1d%n", &major, &minor, &end) != 2 || driver[end] || major < 1)
+        return fail(WL_EINVAL, "--driver: expected a CUDA version, as 12.4, got '%s'", driver);
+    out->driver = 1000 * major + 10 * minor;
+    return WL_OK;
+}
+
+static bool kernel_refused(const wl_bundle *b, int i, const target *t, char why[128]) {
+    wl_bundle_entry e = wl_bundle_at(b, i);
+    return wl_store_refuses(e.arch, e.toolkit, t->arch ? t->arch : e.arch, t->driver, why);
+}
+
+/* A choice serves if its kernels do. */
+static void judge_choice(const wl_bundle *b, const char *text, const target *t, wl_buf *out) {
+    char hex[2 * WL_HASH_BYTES + 1], why[128];
+    wl_hash key;
+    while (text && !out->size && sscanf(text, "kernelkey %64s", hex) == 1) {
+        int i = wl_hash_parse(hex, &key) ? wl_bundle_find(b, WL_CACHE_KERNEL, &key) : -1;
+        if (i < 0) wl_buf_printf(out, "its kernel %.12s is not in the bundle", hex);
+        else if (kernel_refused(b, i, t, why)) wl_buf_printf(out, "its kernel: %s", why);
+        text += strcspn(text, "\n");
+        text += *text == '\n';
+    }
+}
+
+static void judge_tuned(const char *text, const target *t, wl_buf *out) {
+    wl_tuned tuned;
+    if (!text || !wl_tuned_parse(text, &tuned)) {
+        wl_buf_text(out, "it cannot be read");
+        return;
+    }
+    const char *stale = t->driver ? wl_tuned_stale(&tuned, t->driver, NULL) : NULL;
+    if (stale) wl_buf_text(out, stale);
+    wl_tuned_free(&tuned);
+}
+
+/* Why entry i can't serve the target; nothing when it can. EVERIFY: it is damaged. */
+static wl_status judge(const wl_bundle *b, int i, const target *t, wl_buf *out) {
+    wl_bundle_entry e = wl_bundle_at(b, i);
+    wl_buf text = {0};
+    char why[128];
+    wl_status status = WL_OK;
+    if (e.kind == WL_CACHE_KERNEL) {
+        if (kernel_refused(b, i, t, why)) wl_buf_text(out, why);
+        return WL_OK;
+    }
+    status = wl_bundle_take(b, i, &text);
+    if (!status && e.kind == WL_CACHE_CHOICE) judge_choice(b, text.data, t, out);
+    else if (!status) judge_tuned(text.data, t, out);
+    wl_buf_free(&text);
+    return status;
+}
+
+static wl_status list(const cli_args *args) {
+    static const char *const column[] = {"kind",   "name", "arch",    "toolkit", "#bytes",
+                                         "#packed", "key",  "refused", NULL};
+    cli_rows rows = {.column = column};
+    wl_bundle *b;
+    target t;
+    wl_status status = read_target(args, &t);
+    if (!status) status = open_bundle(args->operand[1], &b);
+    if (status) return status;
+    for (int i = 0; i < wl_bundle_count(b) && !status; i++) {
+        wl_bundle_entry e = wl_bundle_at(b, i);
+        char hex[2 * WL_HASH_BYTES + 1];
+        wl_buf why = {0};
+        status = judge(b, i, &t, &why);
+        wl_hash_hex(&e.key, hex);
+        cli_cell(&rows, "%s", kind_name(e.kind));
+        cli_cell(&rows, "%s", e.name);
+        cli_cell(&rows, "%s", *e.arch ? e.arch : "-");
+        if (e.toolkit) cli_cell(&rows, "%d.%d", e.toolkit / 1000, e.toolkit % 1000 / 10);
+        else cli_cell(&rows, "-");
+        cli_cell(&rows, "%zu", e.raw);
+        cli_cell(&rows, "%zu", e.packed);
+        cli_cell(&rows, "%.12s", hex);
+        cli_cell(&rows, "%s", why.size ? why.data : "-");
+        wl_buf_free(&why);
+    }
+    if (!status) cli_rows_print(&rows, args->value[OPTION_JSON], true);
+    cli_rows_free(&rows);
+    wl_bundle_close(b);
+    return status;
+}
+
+/* ---- verify ---- */
+
+/* What the index says of a kernel must be what its image says. */
+static wl_status verify_entry(const wl_bundle *b, int i) {
+    static const target any;
+    wl_bundle_entry e = wl_bundle_at(b, i);
+    wl_buf text = {0}, why = {0};
+    char arch[16] = "";
+    wl_status status = wl_bundle_take(b, i, &text);
+    if (!status && e.kind != WL_CACHE_KERNEL) status = judge(b, i, &any, &why);
+    if (!status && e.kind == WL_CACHE_KERNEL) {
+        if (wl_image_arch(text.data, text.size, arch)) clear_message();
+        if (strcmp(arch, e.arch) || wl_image_toolkit(text.data, text.size) != e.toolkit)
+            wl_buf_text(&why, "its image is of another arch or toolkit than the index states");
+    }
+    if (!status && why.size)
+        status = fail(WL_EVERIFY, "%s: %s: %s", kind_name(e.kind), e.name, why.data);
+    wl_buf_free(&text), wl_buf_free(&why);
+    return status;
+}
+
+static wl_status verify(const cli_args *args) {
+    wl_bundle *b;
+    wl_buf text = {0};
+    wl_status status = open_bundle(args->operand[1], &b);
+    for (int i = 0; !status && i < wl_bundle_count(b); i++) status = verify_entry(b, i);
+    if (!status) {
+        tell_bundle(b, &text);
+        char *shown = cli_escape(args->operand[1]);
+        printf("%s: ok: %s\n", shown, text.data);
+        free(shown);
+    }
+    wl_bundle_close(b);
+    wl_buf_free(&text);
+    return status;
+}
+
+/* ---- diff, merge, extract ---- */
+
+static wl_status same_payload(const wl_bundle *a, int i, const wl_bundle *b, int k, bool *same) {
+    wl_buf x = {0}, y = {0};
+    wl_status status = wl_bundle_take(a, i, &x);
+    if (!status) status = wl_bundle_take(b, k, &y);
+    *same = !status && x.size == y.size && (!x.size || !memcmp(x.data, y.data, x.size));
+    wl_buf_free(&x), wl_buf_free(&y);
+    return status;
+}
+
+/* Rows of what `a` has and `b` has not, or (when asked) other. */
+static wl_status compare(const wl_bundle *a, const wl_bundle *b, const char *where, bool other,
+                         cli_rows *rows) {
+    wl_status status = WL_OK;
+    for (int i = 0; i < wl_bundle_count(a) && !status; i++) {
+        wl_bundle_entry e = wl_bundle_at(a, i);
+        int k = wl_bundle_find(b, e.kind, &e.key);
+        bool same = true;
+        if (k >= 0 && other) status = same_payload(a, i, b, k, &same);
+        if (k >= 0 && same) continue;
+        cli_cell(rows, "%s", k < 0 ? where : "differs");
+        cli_cell(rows, "%s", kind_name(e.kind));
+        cli_cell(rows, "%s", e.name);
+    }
+    return status;
+}
+
+static wl_status diff(const cli_args *args) {
+    static const char *const column[] = {"where", "kind", "name", NULL};
+    char **file = args->operand + 1;
+    cli_rows rows = {.column = column};
+    wl_bundle *a = NULL, *b = NULL;
+    wl_status status = open_bundle(file[0], &a);
+    if (!status) status = open_bundle(file[1], &b);
+    if (!status) status = compare(a, b, "only in the first", true, &rows);
+    if (!status) status = compare(b, a, "only in the second", false, &rows);
+    if (!status) cli_rows_print(&rows, args->value[OPTION_JSON], true);
+    size_t n = rows.n_cells / 3;
+    cli_rows_free(&rows);
+    wl_bundle_close(a), wl_bundle_close(b);
+    if (status || !n) return status;
+    return fail(WL_EFAIL, "%s and %s differ in %zu entries", file[0], file[1], n);
+}
+
+static wl_status add_all(const wl_bundle *b, const char *path, wl_pack *pack) {
+    wl_status status = WL_OK;
+    for (int i = 0; i < wl_bundle_count(b) && !status; i++) {
+        wl_bundle_entry e = wl_bundle_at(b, i);
+        wl_buf bytes = {0};
+        status = wl_bundle_take(b, i, &bytes);
+        if (!status && !wl_pack_add(pack, e.kind, &e.key, e.name, bytes.data, bytes.size)) {
+            char *text = wl_format("%s: %s: another one is there already, and stays", path, e.name);
+            cli_log(NULL, text);
+            free(text);
+        }
+        wl_buf_free(&bytes);
+    }
+    return status;
+}
+
+static wl_status need_out(const cli_args *args, const char *what) {
+    if (args->value[OPTION_OUT]) return WL_OK;
+    return fail(WL_EINVAL, "bundle %s: -o is missing: %s", args->operand[0], what);
+}
+
+static wl_status merge(const cli_args *args) {
+    wl_bundle_facts facts = {0};
+    wl_pack pack = {0};
+    wl_buf bytes = {0};
+    wl_status status = need_out(args, "the bundle to write");
+    for (int i = 1; i < args->n_operands && !status; i++) {
+        wl_bundle *b;
+        status = open_bundle(args->operand[i], &b);
+        if (!status && i == 1) facts = *wl_bundle_about(b);
+        if (!status && memcmp(&facts, wl_bundle_about(b), 2 * WL_HASH_BYTES))
+            status = fail(WL_EINVAL, "%s and %s: made by other generators or with other specs",
+                          args->operand[1], args->operand[i]);
+        if (!status) status = add_all(b, args->operand[i], &pack);
+        wl_bundle_close(b);
+    }
+    if (!status) wl_pack_print(&pack, &facts, &bytes);
+    if (!status) status = wl_file_write(args->value[OPTION_OUT], bytes.data, bytes.size);
+    wl_pack_free(&pack);
+    wl_buf_free(&bytes);
+    return status;
+}
+
+/* FOLDER/NAME-KEY.cubin and the like: names are of the bundle's maker, so nothing but letters. */
+static wl_status extract_entry(const wl_bundle *b, int i, const char *folder) {
+    wl_bundle_entry e = wl_bundle_at(b, i);
+    wl_buf bytes = {0};
+    char hex[2 * WL_HASH_BYTES + 1];
+    char *name = wl_format("%.100s", e.name);
+    wl_hash_hex(&e.key, hex);
+    for (char *at = name; *at; at++)
+        if (!strchr("abcdefghijklmnopqrstuvwxyz0123456789_=", *at)) *at = '-';
+    const char *kind = kind_name(e.kind);
+    if (e.kind == WL_CACHE_KERNEL) kind = *e.arch == 'c' ? "ptx" : "cubin";
+    char *path = wl_format("%s/%s-%.12s.%s", folder, name, hex, kind);
+    wl_status status = wl_bundle_take(b, i, &bytes);
+    if (!status) status = wl_file_write(path, bytes.data, bytes.size);
+    free(name), free(path);
+    wl_buf_free(&bytes);
+    return status;
+}
+
+static wl_status extract(const cli_args *args) {
+    const char *folder = args->value[OPTION_OUT];
+    wl_bundle *b = NULL;
+    wl_status status = need_out(args, "the folder to write to");
+    if (!status) status = open_bundle(args->operand[1], &b);
+    if (!status && mkdir(folder, 0777) && errno != EEXIST)
+        status = fail(WL_EFAIL, "%s: cannot make the folder: %s", folder, strerror(errno));
+    for (int i = 0; !status && i < wl_bundle_count(b); i++) status = extract_entry(b, i, folder);
+    wl_bundle_close(b);
+    return status;
+}
+
+/* ---- keys ---- */
+
+static wl_status write_secret(const char *path, const char *text) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    bool good = fd >= 0 && wl_write_all(fd, text, strlen(text));
+    int reason = errno;
+    if (fd >= 0) close(fd);
+    return good ? WL_OK : fail(WL_EFAIL, "%s: cannot write the key: %s", path, strerror(reason));
+}
+
+static wl_status keygen(const cli_args *args) {
+    wl_hash secret, shown;
+    char hex[2 * WL_HASH_BYTES + 1];
+    wl_status status = need_out(args, "the file of the secret key; FILE.pub will be the public one");
+    if (status) return status;
+    wl_sign_keys(&secret, &shown);
+    wl_hash_hex(&secret, hex);
+    char *text = wl_format("%s\n", hex), *path = wl_format("%s.pub", args->value[OPTION_OUT]);
+    status = write_secret(args->value[OPTION_OUT], text);
+    wl_hash_hex(&shown, hex);
+    sprintf(text, "%s\n", hex);
+    if (!status) status = wl_file_write(path, text, strlen(text));
+    if (!status) printf("%s", text);
+    free(text), free(path);
+    return status;
+}
+
+static wl_status read_secret(const char *path, wl_hash *out) {
+    wl_buf text = {0};
+    wl_status status = wl_file_read(path, 256, &text);
+    if (!status && text.size) text.data[strcspn(text.data, "\r\n")] = '\0';
+    if (!status && (!text.size || !wl_hash_parse(text.data, out)))
+        status = fail(WL_EINVAL, "%s: no secret key of `warploom bundle keygen`", path);
+    wl_buf_free(&text);
+    return status;
+}
+
+/* In place, or -o elsewhere. */
+static wl_status sign(const cli_args *args) {
+    const char *path = args->operand[1], *out = args->value[OPTION_OUT];
+    wl_hash secret;
+    wl_buf bytes = {0};
+    wl_bundle *b;
+    if (!args->value[OPTION_KEY])
+        return fail(WL_EINVAL, "bundle sign: --key is missing: the secret key's file");
+    wl_status status = read_secret(args->value[OPTION_KEY], &secret);
+    if (!status) status = wl_bundle_open(&b, path, NULL); /* it may be unsigned, but must be whole */
+    if (status) return status;
+    wl_bundle_close(b);
+    status = wl_file_read(path, WL_BUNDLE_LIMIT, &bytes);
+    if (!status) wl_bundle_sign(&bytes, &secret);
+    if (!status) status = wl_file_write(out ? out : path, bytes.data, bytes.size);
+    wl_buf_free(&bytes);
+    return status;
+}
+
+/* ---- the command ---- */
+
+static const struct {
+    const char *name, *operands;
+    int min, max; /* operands; max 0: any number */
+    wl_status (*run)(const cli_args *args);
+} verbs[] = {
+    {"build", "[PROBLEM...]", 0, 0, cli_bundle_build},
+    {"ls", "FILE", 1, 1, list},
+    {"verify", "FILE", 1, 1, verify},
+    {"diff", "FILE FILE", 2, 2, diff},
+    {"merge", "FILE...", 1, 0, merge},
+    {"extract", "FILE", 1, 1, extract},
+    {"record", "COMMAND...", 1, 0, cli_bundle_record},
+    {"link", "FILE", 1, 1, cli_bundle_link},
+    {"keygen", "", 0, -1, keygen},
+    {"sign", "FILE", 1, 1, sign},
+};
+#define VERBS (sizeof verbs / sizeof *verbs)
+
+wl_status cli_bundle(const cli_args *args) {
+    const char *names[VERBS], *verb = args->operand[0];
+    size_t v = 0;
+    for (size_t i = 0; i < VERBS; i++) names[i] = verbs[i].name;
+    while (v < VERBS && strcmp(verb, names[v])) v++;
+    const char *near = v < VERBS ? NULL : wl_nearest(verb, names, VERBS);
+    if (v == VERBS)
+        return fail(WL_EINVAL, "bundle: unknown word '%s'; %s%s'", verb,
+                    near ? "did you mean '" : "see 'warploom bundle -h", near ? near : "");
+    int n = args->n_operands - 1;
+    if (n < verbs[v].min || (verbs[v].max && n > (verbs[v].max < 0 ? 0 : verbs[v].max)))
+        return fail(WL_EINVAL, "bundle %s: expected %s", verb,
+                    *verbs[v].operands ? verbs[v].operands : "no operand");
+    return verbs[v].run(args);
+}
