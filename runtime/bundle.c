@@ -87,8 +87,8 @@ static wl_status check_prefix(wl_bundle *b, const wl_trust *trust) {
         return fail(WL_EVERIFY, "%s: its signature is not of this bundle", b->name);
     if (!trust || !trust->n) return WL_OK;
     if (bare)
-        return fail(WL_EVERIFY, "%s: unsigned, and only keys of WARPLOOM_TRUST are trusted: sign it "
-                    "with `warploom bundle sign`", b->name);
+        return fail(WL_EVERIFY, "%s: unsigned, and only keys of WARPLOOM_TRUST are trusted: sign "
+                    "it with `warploom bundle sign`", b->name);
     for (size_t i = 0; i < trust->n; i++)
         if (!memcmp(&trust->key[i], &p->signer, sizeof p->signer)) return WL_OK;
     wl_hash_hex(&p->signer, hex);

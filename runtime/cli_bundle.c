@@ -322,7 +322,8 @@ static wl_status write_secret(const char *path, const char *text) {
 static wl_status keygen(const cli_args *args) {
     wl_hash secret, shown;
     char hex[2 * WL_HASH_BYTES + 1];
-    wl_status status = need_out(args, "the file of the secret key; FILE.pub will be the public one");
+    wl_status status =
+        need_out(args, "the file of the secret key; FILE.pub will be the public one");
     if (status) return status;
     wl_sign_keys(&secret, &shown);
     wl_hash_hex(&secret, hex);
@@ -355,7 +356,7 @@ static wl_status sign(const cli_args *args) {
     if (!args->value[OPTION_KEY])
         return fail(WL_EINVAL, "bundle sign: --key is missing: the secret key's file");
     wl_status status = read_secret(args->value[OPTION_KEY], &secret);
-    if (!status) status = wl_bundle_open(&b, path, NULL); /* it may be unsigned, but must be whole */
+    if (!status) status = wl_bundle_open(&b, path, NULL); /* unsigned or not, it must be whole */
     if (status) return status;
     wl_bundle_close(b);
     status = wl_file_read(path, WL_BUNDLE_LIMIT, &bytes);
@@ -392,8 +393,9 @@ wl_status cli_bundle(const cli_args *args) {
     while (v < VERBS && strcmp(verb, names[v])) v++;
     const char *near = v < VERBS ? NULL : wl_nearest(verb, names, VERBS);
     if (v == VERBS)
-        return fail(WL_EINVAL, "bundle: unknown word '%s'; %s%s'", verb,
-                    near ? "did you mean '" : "see 'warploom bundle -h", near ? near : "");
+        return fail(WL_EINVAL, "bundle: unknown word '%s'; %s%s%s", verb,
+                    near ? "did you mean '" : "see 'warploom bundle -h'", near ? near : "",
+                    near ? "'?" : "");
     int n = args->n_operands - 1;
     if (n < verbs[v].min || (verbs[v].max && n > (verbs[v].max < 0 ? 0 : verbs[v].max)))
         return fail(WL_EINVAL, "bundle %s: expected %s", verb,

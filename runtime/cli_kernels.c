@@ -297,6 +297,18 @@ static void explain_cells(cli_rows *rows, char *line) {
     cli_cell(rows, "%s", gap ? gap + strspn(gap, " ") : what);
 }
 
+/* Which layer has the problem's kernels; the first that does serves it. */
+static wl_status explain_layers(wl_tools *tools, const wl_request *request, wl_buf *out) {
+    const wl_store *store = wl_tools_store(tools);
+    wl_status status = wl_kernel_layers(tools, request);
+    wl_buf_text(out, "layers\n");
+    for (int i = 0; i < wl_store_count(store) && !status; i++)
+        wl_buf_printf(out, "  %s  %s\n", wl_store_layer(store, i),
+                      wl_store_said(store, WL_CACHE_CHOICE, i));
+    wl_buf_printf(out, "  JIT  %s\n", wl_tools_jit(tools) ? "on" : "off");
+    return status;
+}
+
 /* A problem's record may have been made when another choice was in force, and the generator knows
    nothing of tuned ones: it is asked about the problem, or of a tuned one about the kernel. */
 static wl_status explain_problem(wl_tools *tools, const wl_problem *problem, wl_buf *out) {
@@ -316,6 +328,7 @@ static wl_status explain_problem(wl_tools *tools, const wl_problem *problem, wl_
         out->size -= strlen(by_name);
         wl_buf_printf(out, "chosen by\n  %s\n", launch->by);
     }
+    if (!status) status = explain_layers(tools, &request, out);
     wl_buf_free(&subject);
     free(launch);
     return status;

@@ -36,6 +36,9 @@ wl_status wl_kernel_choose(wl_tools *tools, const wl_request *request, wl_launch
    with the layers looked at when JIT is off; EDEVICE when the record is for another arch. */
 wl_status wl_kernel_get(wl_tools *tools, const wl_request *request, wl_made *out);
 void wl_made_free(wl_made *made);
+/* Asks every layer for the kernels of a request: what each said is then in the store
+   (wl_store_said). Compiles nothing. */
+wl_status wl_kernel_layers(wl_tools *tools, const wl_request *request);
 /* The keys of a request's choice and of its first kernel, and what they are made of: names and
    texts as wl_hasher's fields. Compiles nothing, but opens NVRTC. */
 wl_status wl_kernel_keys(wl_tools *tools, const wl_request *request, wl_hash keys[2],

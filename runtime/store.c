@@ -284,15 +284,20 @@ const wl_bundle *wl_store_bundle(const wl_store *store, int number, const char *
     return store->layer[number].bundle;
 }
 
+const char *wl_store_said(const wl_store *store, wl_cache_kind kind, int number) {
+    const layer *l = &store->layer[number];
+    const char *why = l->why[kind_index(kind)];
+    return why ? why : l->refused ? l->refused : "not asked";
+}
+
 void wl_store_report(const wl_store *store, wl_cache_kind kind, wl_buf *out) {
     const char *dir = wl_cache_dir(store->cache);
     for (int i = 0; i < store->n; i++) {
         const layer *l = &store->layer[i];
-        const char *why = l->why[kind_index(kind)];
         wl_buf_printf(out, "%s%s", i ? "; " : "", l->name);
         if (l->cache)
             wl_buf_printf(out, " %s (%s)", *dir ? dir : "(no folder)", wl_cache_mode(store->cache));
-        wl_buf_printf(out, ": %s", why ? why : l->refused ? l->refused : "not asked");
+        wl_buf_printf(out, ": %s", wl_store_said(store, kind, i));
     }
 }
 

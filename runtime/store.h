@@ -43,7 +43,9 @@ const char *wl_store_layer(const wl_store *store, int layer);
 /* Its bundle; NULL: the cache, or one that is refused: then *refused says why ("none": no such
    layer here). */
 const wl_bundle *wl_store_bundle(const wl_store *store, int layer, const char **refused);
-/* What each layer said to the last look-ups for this kind: "linked-in: none; …". */
+/* What it said to the last look-up for this kind. */
+const char *wl_store_said(const wl_store *store, wl_cache_kind kind, int layer);
+/* All that: "linked-in: none; …". */
 void wl_store_report(const wl_store *store, wl_cache_kind kind, wl_buf *out);
 
 /* ---- what a program used, and what it lacked ---- */

@@ -80,7 +80,7 @@ typedef struct {
                               of the call that they are about, under the context's lock, so that it
                               must not call the context */
     void *log_user;
-    const char *bundles; /* bundle files, ':' between, looked at before the cache [WARPLOOM_BUNDLES] */
+    const char *bundles; /* files, ':' between, looked at before the cache [WARPLOOM_BUNDLES] */
     const char *trust;   /* a file of public keys: bundles must be signed by one [WARPLOOM_TRUST] */
 } wl_options;
 

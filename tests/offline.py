@@ -68,7 +68,8 @@ def enter(folder, gpu):
     if gpu:  # the driver wants its devices, and /proc
         mounts = " && ".join(f"mkdir -p {folder}/{d} && mount --rbind /{d} {folder}/{d}"
                              for d in ("dev", "proc", "sys"))
-        yield "chroot", ["unshare", "-m", "sh", "-c", f"{mounts} && exec chroot {folder} /program"], {
+        script = f"{mounts} && exec chroot {folder} /program"
+        yield "chroot", ["unshare", "-m", "sh", "-c", script], {
             "env": {**env, "PATH": os.environ["PATH"]}}
     elif os.geteuid() == 0:
         yield "chroot", ["/program"], {"env": env, "preexec_fn": drop}

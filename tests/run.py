@@ -534,6 +534,7 @@ def check_coverage():
     test_cli.run(build)
     call([sys.executable, "tests/test_sim_device.py", "Command", "Foreign"], BUILD=build)
     call([sys.executable, "tests/test_tune.py"], BUILD=build, LINK_FLAGS="--coverage")
+    call([sys.executable, "tests/test_bundle.py", "Command"], BUILD=build)
     result = Result()
     for folder in ("gen", "runtime", "runtime/sim"):
         for source in sorted(glob.glob(f"{ROOT}/{folder}/*.c")):

@@ -358,7 +358,8 @@ TEST(open_and_find_take_less_than_a_millisecond) {
     fakes();
     for (int i = 0; i < N; i++) {
         key = key_of(i + 1);
-        for (size_t k = 0; k < sizeof image; k++) image[k] = (char)((size_t)i * k >> 7 ^ k * k >> 9);
+        for (size_t k = 0; k < sizeof image; k++)
+            image[k] = (char)((size_t)i * k >> 7 ^ k * k >> 9);
         wl_pack_add(&pack, i < N / 2 ? 'c' : 'k', &key, "name", image, i < N / 2 ? 500 : 40000);
     }
     wl_pack_print(&pack, &facts, &bytes);
@@ -468,9 +469,10 @@ TEST(layers_are_asked_in_order) {
 TEST(a_miss_tells_why_each_layer_could_not_serve) {
     const wl_bundle_facts old = {.generator = {{0xab}}, .version = "0.0.9"};
     static const char *const want[] = {
-        "memory: not loaded; ", "; bundle /nowhere.wlb: refused: /nowhere.wlb: cannot open: No such",
+        "memory: not loaded; ", "; bundle /nowhere.wlb: refused: /nowhere.wlb: cannot open: No",
         "other.wlb: refused: made by warploom 0.0.9, generator ab0000000000; this is 0.1.0, gen",
-        "empty.wlb: no choice; ", "(off): turned off; JIT: off. For a bundle, add the line `variant="};
+        "empty.wlb: no choice; ",
+        "(off): turned off; JIT: off. For a bundle, add the line `variant="};
     char paths[600];
     wl_pack none = {0};
     wl_buf bytes = {0}, text = {0};

@@ -533,7 +533,8 @@ TEST(the_environment_of_a_worker) {
     wl_tools_environment(tools, &text);
     char *want = wl_format("WARPLOOM_CACHE_DIR=%s|WARPLOOM_CACHE=rw|"
                            "WARPLOOM_CACHE_SIZE=1073741824|WARPLOOM_JIT=off|"
-                           "WARPLOOM_SPECS=/a:/b:c.yaml|WARPLOOM_NVRTC=/n.so|", fake_root);
+                           "WARPLOOM_SPECS=/a:/b:c.yaml|WARPLOOM_NVRTC=/n.so|"
+             "WARPLOOM_BUNDLES=|WARPLOOM_TRUST=|WARPLOOM_RECORD=|WARPLOOM_MISSES=|", fake_root);
     for (size_t i = 0; i < text.size; i++)
         if (!text.data[i]) text.data[i] = '|';
     CHECK_STR(text.data, want);

@@ -2,9 +2,9 @@
 # visit.sh - one visit to a GPU machine: each part under a timeout, its log in $OUT.
 # SPDX-License-Identifier: BSD-3-Clause
 #
-#   tests/gpu/visit.sh PART…     parts: doctor quick full knobs names sanitize offline both
+#   tests/gpu/visit.sh PART…     parts: doctor quick full knobs names sanitize offline bundle both
 #                                bench pick tune search tuned
-#   tests/gpu/visit.sh fill      without a GPU: makes the cache that `offline` is served from;
+#   tests/gpu/visit.sh fill      without a GPU: makes what `offline` and `bundle` are served from;
 #                                before `tune`, make its broken generator: python3 tests/broken.py
 #   tests/gpu/visit.sh kernels   without a GPU: makes $B/tuned-cache, the kernels of the 36 points,
 #                                which `search` and `tuned` then need not compile (some 50 MB)
@@ -138,7 +138,11 @@ for part in "${@:-quick}"; do
     : >"$OUT/$log.log"
     case $part in
         doctor | sanitize) $part ;;
-        fill) each fill_one "$SMALL" ;;
+        fill) each fill_one "$SMALL"
+            step fill-bundle 60 "$B/warploom" bundle build -o "$B/offline.wlb" \
+                head_dim=64 dtype=fp16 mask=none layout=bshd seq_q=64 lse=no ;;
+        # In a root of libc, libsodium, libzstd, the driver and a bundle that fill made elsewhere.
+        bundle) step bundle 60 python3 tests/offline.py gpu "$B/offline.wlb" ;;
         offline) [ -d "$OFFLINE" ] || { echo "no $OFFLINE: filled here"; each fill_one "$SMALL"; }
             each offline_one "$SMALL" ;;
         quick) step quick 280 python3 tests/gpu/check.py --quick $EXTRA ;;
