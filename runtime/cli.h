@@ -26,7 +26,7 @@
     X(SECONDS, "--seconds", "S", "time for all problems together (30 for each)")                   \
     X(ALL, "--all", NULL, "measure anew what is tuned, and every candidate to the end")            \
     X(SIZE, "--size", "BYTES", "down to so many, as 512M, in place of WARPLOOM_CACHE_SIZE")        \
-    X(COMPILE_ONLY, "--compile-only", NULL, "fill the cache for a machine with a GPU; none here")   \
+    X(COMPILE_ONLY, "--compile-only", NULL, "fill the cache for a machine with a GPU; none here")  \
     X(ARCH, "--arch", "ARCH", "sm_90a, or compute_90a: for the simulator (sm_90a)")                \
     X(RECORD, "--record", "FILE", "what a program used that ran with WARPLOOM_RECORD=FILE")        \
     X(FOR, "--for", "ARCH", "says of each entry why it can't serve this arch, as sm_90a …")        \
