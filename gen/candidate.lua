@@ -13,27 +13,24 @@ local most_candidates, longest_name = 1000000, 120
 
 -- ---- families: templates/FAMILY.lua ----
 
-local families, scopes = {}, {}
+local families = {}
 
--- What a family's Lua and its templates may use; reading any other name is an error. Each family
--- has copies: what one writes there, nobody else sees.
-local function scope_of(name)
-    if not scopes[name] then
-        local scope = {assert = assert, error = error, ipairs = ipairs, select = select,
-            sorted = sorted, tonumber = tonumber, tostring = tostring, type = type}
-        for key, library in sorted {math = math, string = string, table = table} do
-            scope[key] = {}
-            for one, value in sorted(library) do scope[key][one] = value end
-        end
-        scopes[name] = common.strict(scope, "this file")
+-- What a family's Lua and its templates may use; reading any other name is an error. It is made
+-- anew for each file of Lua and each rendering: what one writes there, no other sees.
+local function new_scope()
+    local scope = {assert = assert, error = error, ipairs = ipairs, select = select,
+        sorted = sorted, tonumber = tonumber, tostring = tostring, type = type}
+    for key, library in sorted {math = math, string = string, table = table} do
+        scope[key] = {}
+        for one, value in sorted(library) do scope[key][one] = value end
     end
-    return scopes[name]
+    return common.strict(scope, "this file")
 end
 
 local function family(name)
     if not families[name] then
         local path = "templates/" .. name .. ".lua"
-        local chunk, why = load(read(path), "=" .. path, "t", scope_of(name))
+        local chunk, why = load(read(path), "=" .. path, "t", new_scope())
         if not chunk then common.raise(common.ESPEC, "%s", why) end
         families[name] = chunk()
     end
@@ -534,7 +531,7 @@ end
 function M.environment(spec, c, p)
     local render = family(spec.family).render
     local more, own = render and render(c, p) or {}, {name = M.name(spec, c)}
-    local places = {own, more, p, c, scope_of(spec.family)}
+    local places = {own, more, p, c, new_scope()}
     return setmetatable({}, {
         __index = function(_, key)
             for _, from in ipairs(places) do

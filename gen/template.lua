@@ -127,7 +127,7 @@ function M.render(path, read, env)
         chunk()
     end
     run(path, 0)
-    return table.concat(lines, "\n") .. "\n", map
+    return #lines > 0 and table.concat(lines, "\n") .. "\n" or "", map
 end
 
 return M

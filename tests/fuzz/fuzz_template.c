@@ -43,10 +43,11 @@ static size_t lines(const wl_buf *text) {
     return n;
 }
 
-static void ask(wl_gen *gen, const char *verb, wl_buf *out) {
+static bool ask(wl_gen *gen, const char *verb, wl_buf *out) {
     wl_status status = wl_gen_call(gen, verb, "toy_d32_causal_m64n64_s2", out);
     check(!status || ((status == WL_ESPEC || status == WL_EINVAL) && *wl_gen_error()),
           "a failure without a message");
+    return !status;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -70,9 +71,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     wl_gen *gen;
     wl_buf source = {0}, map = {0}, other = {0};
     if (!wl_gen_open_box(&gen, table, &limits)) {
-        ask(gen, "source", &source);
-        ask(gen, "linemap", &map);
-        check(lines(&source) == lines(&map), "text and line map differ in lines");
+        bool both = ask(gen, "source", &source) && ask(gen, "linemap", &map);
+        check(!both || lines(&source) == lines(&map), "text and line map differ in lines");
         ask(gen, "launch", &other);
         ask(gen, "explain", &other);
     }
