@@ -42,26 +42,29 @@ const char *tensor_descriptor_fault(const tensor_descriptor *d, const sim_mma *m
     return NULL;
 }
 
+/* Chunks of eight lines (rows of a K-major operand, k of an MN-major one) lie in a pattern, a row's
+   width apart; this is where it has chunk c of the lines 8 `eight` …. */
+static inline uint32_t offset_of(const operand *o, uint32_t eight, uint32_t c) {
+    const tensor_descriptor *d = &o->d;
+    if (!o->mode) return o->mn_major ? c * d->stride + eight * d->leading
+                                     : eight * d->stride + c * d->leading;
+    return c % (1u << o->mode) * 16 + (c >> o->mode) * d->leading + eight * d->stride;
+}
+
 /* Bits 4-6 of an address are changed by bits 7-9, as in a tensor copy; a pattern that does not
    begin at a multiple of itself counts its rows from the base offset. */
-static uint32_t place(const operand *o, uint32_t offset) {
-    uint32_t address = o->d.address + offset, mask = ((1u << o->mode) - 1) << 4;
-    return address ^ (((address >> 3) - ((uint32_t)o->d.base_offset << 4)) & mask);
+__attribute__((always_inline)) static inline void addresses(const operand *o, uint32_t eight,
+                                                            uint32_t c, const uint8_t *order,
+                                                            uint32_t to[8]) {
+    uint32_t first = o->d.address + offset_of(o, eight, c), mask = ((1u << o->mode) - 1) << 4;
+    for (int i = 0; i < 8; i++) {
+        uint32_t address = first + order[i] * o->width;
+        to[i] = address ^ (((address >> 3) - ((uint32_t)o->d.base_offset << 4)) & mask);
+    }
 }
 
-/* Chunk c (0, 1) of a row of a K-major operand. */
-static uint32_t k_chunk(const operand *o, uint32_t row, uint32_t c) {
-    uint32_t step = o->mode ? 16 : o->d.leading;
-    return place(o, row % 8 * o->width + row / 8 * o->d.stride + c * step);
-}
-
-/* Chunk j (rows 8 j …) at k of an MN-major operand. */
-static uint32_t mn_chunk(const operand *o, uint32_t j, uint32_t k) {
-    const tensor_descriptor *d = &o->d;
-    if (!o->mode) return place(o, j * d->stride + k % 8 * 16 + k / 8 * d->leading);
-    uint32_t each = o->width / 16;
-    return place(o, j % each * 16 + j / each * d->leading + k % 8 * o->width + k / 8 * d->stride);
-}
+/* Orders of eight. Columns of B go as an accumulator's registers and lanes have them. */
+static const uint8_t natural[8] = {0, 1, 2, 3, 4, 5, 6, 7}, even_odd[8] = {0, 2, 4, 6, 1, 3, 5, 7};
 
 /* Chunks that lie together in the pattern's row make one run: the swizzle keeps their set whole
    when it is an aligned power of two. */
@@ -71,22 +74,25 @@ uint32_t tensor_operand_runs(uint64_t descriptor, const sim_mma *mma, bool is_b,
     uint32_t lines = o.mn_major ? o.k : o.rows, chunks = o.mn_major ? o.rows / 8 : 2, n = 0;
     uint32_t together = !o.mode ? 1 : o.mn_major ? o.width / 16 : 2;
     while (chunks % together || o.d.address & (together * 16 - 1)) together /= 2;
-    for (uint32_t line = 0; line < lines; line++)
-        for (uint32_t c = 0; c < chunks; c += together) {
-            uint32_t at = o.mn_major ? mn_chunk(&o, c, line) : k_chunk(&o, line, c);
-            address[n++] = at & ~(together * 16 - 1);
+    for (uint32_t eight = 0; eight < lines / 8; eight++)
+        for (uint32_t c = 0; c < chunks; c += together, n += 8) {
+            addresses(&o, eight, c, natural, address + n);
+            for (uint32_t k = n; k < n + 8; k++) address[k] &= ~(together * 16 - 1);
         }
     *bytes = together * 16;
     return n;
 }
 
-/* Orders of eight rows. Columns of B go as an accumulator's registers and lanes have them. */
-static const uint8_t natural[8] = {0, 1, 2, 3, 4, 5, 6, 7}, even_odd[8] = {0, 2, 4, 6, 1, 3, 5, 7};
-
-__attribute__((always_inline)) static inline const void *bytes_at(const tensor_memory *m,
-                                                                  uint32_t address) {
+/* The host's, of eight chunks. */
+__attribute__((always_inline)) static inline void locate(const operand *o, uint32_t eight,
+                                                         uint32_t c, const uint8_t *order,
+                                                         const tensor_memory *m,
+                                                         const uint8_t *to[8]) {
     static const uint8_t zeros[16];
-    return address >= m->start && address + 16 <= m->end ? m->bytes + address : zeros;
+    uint32_t at[8];
+    addresses(o, eight, c, order, at);
+    for (int i = 0; i < 8; i++)
+        to[i] = at[i] >= m->start && at[i] + 16 <= m->end ? m->bytes + at[i] : zeros;
 }
 
 typedef uint32_t word4 __attribute__((vector_size(16)));
@@ -105,54 +111,64 @@ static inline void transpose(word8 *w) {
     }
 }
 
+/* Rows 8 group … of a K-major operand, in the given order, to[k * pitch + place in the order]. A
+   word has two or four k. */
 __attribute__((always_inline)) static inline void k_major(const operand *o, int type,
                                                           uint32_t group, const uint8_t *order,
                                                           const tensor_memory *shared, float *to,
                                                           uint32_t pitch) {
     const uint32_t bits = sim_is_fp8(type) ? 8 : 16;
     for (uint32_t c = 0; c < 2; c++) {
+        const uint8_t *at[8];
         word8 w[4];
-        word4 row[8];
-        for (int i = 0; i < 8; i++)
-            memcpy(&row[i], bytes_at(shared, k_chunk(o, group * 8 + order[i], c)), sizeof row[i]);
-        for (int i = 0; i < 4; i++) w[i] = WORDS_8(row[i], row[i + 4]);
+        locate(o, group, c, order, shared, at);
+        for (int i = 0; i < 4; i++) {
+            word4 row[2];
+            memcpy(&row[0], at[i], sizeof row[0]);
+            memcpy(&row[1], at[i + 4], sizeof row[1]);
+            w[i] = WORDS_8(row[0], row[1]);
+        }
         transpose(w);
         for (int i = 0; i < 4; i++)
-            for (uint32_t at = 0; at < 32; at += bits, to += pitch) {
-                word8 element = w[i] >> at & ((1u << bits) - 1);
+            for (uint32_t shift = 0; shift < 32; shift += bits, to += pitch) {
+                word8 element = w[i] >> shift & ((1u << bits) - 1);
                 fragment_numbers(type, &element, to);
             }
     }
 }
 
-/* Rows 8 group … of a K-major operand, in the given order, to[k * pitch + place in the order]. A
-   word has two or four k. */
-FRAGMENT_CLONES
-static void decode_k_major(const operand *o, int type, uint32_t group, const uint8_t *order,
-                           const tensor_memory *shared, float *to, uint32_t pitch) {
-    if (type == SIM_BF16) k_major(o, SIM_BF16, group, order, shared, to, pitch);
-    else k_major(o, type, group, order, shared, to, pitch);
+/* The same rows of an MN-major operand. */
+__attribute__((always_inline)) static inline void mn_major(const operand *o, int type,
+                                                           uint32_t group, const uint8_t *order,
+                                                           const tensor_memory *shared, float *to,
+                                                           uint32_t pitch) {
+    for (uint32_t eight = 0; eight < o->k / 8; eight++) {
+        const uint8_t *at[8];
+        locate(o, eight, group, natural, shared, at);
+        for (int k = 0; k < 8; k++, to += pitch) {
+            half8 raw;
+            memcpy(&raw, at[k], sizeof raw);
+            word8 words = order == natural ? __builtin_convertvector(raw, word8)
+                                           : WORDS_8((word4)raw, (word4)raw >> 16) & 0xffff;
+            fragment_numbers(type, &words, to);
+        }
+    }
 }
 
-/* The same rows of an MN-major operand. */
+/* Rows 8 group … of `groups`, to[k * pitch + 8 of the group + place in the order]. */
 FRAGMENT_CLONES
-static void decode_mn_major(const operand *o, int type, uint32_t group, const uint8_t *order,
-                            const tensor_memory *shared, float *to, uint32_t pitch) {
-    for (uint32_t k = 0; k < o->k; k++, to += pitch) {
-        half8 raw;
-        memcpy(&raw, bytes_at(shared, mn_chunk(o, group, k)), sizeof raw);
-        word8 words = order == natural ? __builtin_convertvector(raw, word8)
-                                       : WORDS_8((word4)raw, (word4)raw >> 16) & 0xffff;
-        fragment_numbers(type, &words, to);
-    }
+static void decode(const operand *o, int type, uint32_t group, uint32_t groups,
+                   const uint8_t *order, const tensor_memory *shared, float *to, uint32_t pitch) {
+    for (uint32_t end = group + groups; group < end; group++, to += 8)
+        if (type == SIM_BF16 && o->mn_major) mn_major(o, SIM_BF16, group, order, shared, to, pitch);
+        else if (type == SIM_BF16) k_major(o, SIM_BF16, group, order, shared, to, pitch);
+        else (o->mn_major ? mn_major : k_major)(o, type, group, order, shared, to, pitch);
 }
 
 void tensor_decode_b(uint64_t descriptor, const sim_mma *mma, const tensor_memory *shared,
                      float *b) {
     operand o = open_operand(tensor_decode(descriptor), mma, true);
-    for (uint32_t group = 0; group < o.rows / 8; group++)
-        (o.mn_major ? decode_mn_major : decode_k_major)(&o, mma->b_type, group, even_odd,
-                                                        shared, b + group * 8, o.rows);
+    decode(&o, mma->b_type, 0, o.rows / 8, even_odd, shared, b, o.rows);
 }
 
 /* A of one warp, rows[k][16], as to[k][half][lane]: lane 4 g + q multiplies with row g + 8 half. */
@@ -174,8 +190,6 @@ void tensor_decode_a(uint64_t descriptor, const sim_mma *mma, int quarter,
                      const tensor_memory *shared, float *a) {
     operand o = open_operand(tensor_decode(descriptor), mma, false);
     float rows[32 * 16];
-    for (uint32_t half = 0, group = (uint32_t)quarter * 2; half < 2; half++)
-        (o.mn_major ? decode_mn_major : decode_k_major)(&o, mma->a_type, group + half, natural,
-                                                        shared, rows + half * 8, 16);
+    decode(&o, mma->a_type, (uint32_t)quarter * 2, 2, natural, shared, rows, 16);
     spread(rows, mma->k, a);
 }
