@@ -1,5 +1,6 @@
 /* clock.c - vector clocks of a cluster, and what a warp and its lanes know and tell.
    SPDX-License-Identifier: BSD-3-Clause */
+#include "fragment.h"
 #include "machine.h"
 
 void clock_open(cluster *c, vclock *out) {
@@ -7,6 +8,7 @@ void clock_open(cluster *c, vclock *out) {
     out->v = wl_alloc(c->agents_room * sizeof *out->v);
 }
 
+FRAGMENT_CLONES
 void clock_raise(uint32_t *restrict to, const uint32_t *restrict from, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) to[i] = to[i] > from[i] ? to[i] : from[i];
 }
@@ -16,6 +18,7 @@ void clock_join(const cluster *c, vclock *to, const vclock *from) {
 }
 
 /* What both know. */
+FRAGMENT_CLONES
 void clock_meet(const cluster *c, vclock *to, const vclock *with) {
     uint32_t *restrict t = to->v;
     const uint32_t *restrict f = with->v;

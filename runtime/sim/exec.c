@@ -210,7 +210,7 @@ static step perform(warp *w, const sim_insn *i, uint32_t mask) {
     return warp_ops[i->op] ? warp_ops[i->op](w, i, mask) : NEXT; /* hints */
 }
 
-static void run_plain(warp *w, const sim_insn *i, uint32_t mask, plain_op *op) {
+static inline void run_plain(warp *w, const sim_insn *i, uint32_t mask, plain_op *op) {
     uint32_t *slot[8];
     for (int k = 0; k < i->operands; k++) slot[k] = slot_of(w, i->operand[k]);
     op(slot, mask, i);
@@ -219,27 +219,29 @@ static void run_plain(warp *w, const sim_insn *i, uint32_t mask, plain_op *op) {
 
 void warp_run(warp *w, int at, uint32_t quantum) {
     machine *m = w->machine;
-    const run_state *r = m->run;
+    const sim_insn *const insn = m->run->program->insn;
+    plain_op *const *const plain = m->run->plain;
+    uint8_t *const executed = m->run->options.executed;
+    const bool check = checks(w);
     w->at = at;
     w->group[at].state = RUNNING;
     uint32_t steps = 0;
+    uint64_t threads = 0;
     for (step s = NEXT; s != STAY && s != GONE && steps < quantum; steps++) {
         if (w->n_groups > 1 && !settle(w) && steps) break;
         lane_group *g = &w->group[w->at];
-        const sim_insn *i = &r->program->insn[g->pc];
+        const sim_insn *i = &insn[g->pc];
         __builtin_prefetch(i + 4);
         uint32_t mask = g->mask;
         if (i->guard != SIM_NONE && !(mask = guarded(w, i, mask)) && i->op != SIM_OP_BRA) {
             g->pc++;
             continue;
         }
-        if (r->options.executed)
-            __atomic_store_n(&r->options.executed[g->pc], 1, __ATOMIC_RELAXED);
-        m->thread_steps += mask == ALL_LANES ? SIM_LANES : (uint32_t)__builtin_popcount(mask);
-        if (i->touches_wgmma && r->options.check) wgmma_check_registers(w, i, mask);
-        plain_op *plain = r->plain[i->op];
-        if (plain) {
-            run_plain(w, i, mask, plain);
+        if (executed) __atomic_store_n(&executed[g->pc], 1, __ATOMIC_RELAXED);
+        threads += mask == ALL_LANES ? SIM_LANES : (uint32_t)__builtin_popcount(mask);
+        if (i->touches_wgmma && check) wgmma_check_registers(w, i, mask);
+        if (plain[i->op]) {
+            run_plain(w, i, mask, plain[i->op]);
             g->pc++;
             continue;
         }
@@ -247,4 +249,5 @@ void warp_run(warp *w, int at, uint32_t quantum) {
         if (s == NEXT) w->group[w->at].pc++;
     }
     m->warp_steps += steps;
+    m->thread_steps += threads;
 }

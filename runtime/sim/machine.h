@@ -65,6 +65,10 @@ static inline uint32_t epoch_agent(epoch e) {
 static inline uint32_t epoch_lane(epoch e) {
     return e >> 45 & 63;
 }
+/* Of one agent at one time, whatever the lane and the instruction. */
+static inline bool epoch_same(epoch a, epoch b) {
+    return !((a ^ b) & ~((uint64_t)0xffffff << 27));
+}
 static inline epoch epoch_with_lane(epoch e, uint32_t lane) {
     return (e & ~((uint64_t)63 << 45)) | (uint64_t)lane << 45;
 }
@@ -223,7 +227,7 @@ struct warp {
     uint32_t *synced; /* [32 * a + b]: tick to which lane a knows lane b by joins of some lanes */
 
     uint32_t fences;             /* wgmma.fence so far, + 1 */
-    uint32_t *seen;              /* per slot: `fences` at its last plain access */
+    uint32_t *seen, seen_last;   /* per slot: `fences` at its last plain access; the last of all */
     uint32_t *writing, *reading; /* per slot: 1 + the last product to update it, to read it as A */
     uint32_t issued, retired, commits[MAX_COMMITS], n_commits;
 

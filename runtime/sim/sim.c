@@ -104,7 +104,7 @@ static int compare(const void *a, const void *b) {
 static sim_options filled(const sim_options *given) {
     sim_options o = given ? *given : (sim_options){.check = true};
     if (o.threads <= 0) o.threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    if (o.resident <= 0) o.resident = 2;
+    if (o.resident <= 0) o.resident = o.order == SIM_EAGER ? 1 : 2;
     if (o.max_findings <= 0) o.max_findings = 20;
     if (!o.max_steps) o.max_steps = 1ull << 40;
     return o;

@@ -57,7 +57,7 @@ typedef struct {
     uint64_t seed;
     bool hardware_sums;  /* of wgmma: an H200's, bit by bit; else in fp32, which is faster */
     int threads;         /* host threads over clusters; 0: as many as cores */
-    int resident;        /* clusters at work at once a thread; 0: 2 */
+    int resident;        /* clusters at work at once a thread; 0: 1 if eager, else 2 */
     int max_findings;    /* 0: 20 */
     uint8_t *executed;   /* may be NULL; [sim_program_size]: set to 1 for instructions that ran */
     uint64_t max_steps;  /* warp instructions before giving up; 0: 2^40 */

@@ -9,7 +9,7 @@
 
 static void touch(warp *w, const sim_insn *i, int32_t slot, uint32_t mask, bool writes) {
     if (slot < 0 || !w->machine->run->program->pinned[slot]) return;
-    w->seen[slot] = w->fences;
+    w->seen[slot] = w->seen_last = w->fences;
     if (writes) w->defined[slot] |= mask;
     if (w->writing[slot] > w->retired)
         report(w, i, 0, "wgmma registers",
@@ -28,23 +28,27 @@ void wgmma_check_registers(warp *w, const sim_insn *i, uint32_t mask) {
     for (int k = 0; k < i->n_list; k++) touch(w, i, i->list[k], mask, k < i->list_results);
 }
 
+static void check_claim(warp *w, const sim_insn *i, int32_t slot, bool d, bool add) {
+    const char *what = d ? "an accumulator" : "a register of A";
+    if (w->seen[slot] == w->fences)
+        report(w, i, 0, "wgmma.fence", "%s has been read or written since the last wgmma.fence",
+               what);
+    if (!d && w->writing[slot] > w->retired)
+        report(w, i, 0, "wgmma registers",
+               "a register of A is the accumulator of a wgmma that may be under way");
+    if ((!d || add) && w->alive & ~w->defined[slot])
+        report(w, i, 0, "undefined", "%s has no value", what);
+    if (d) w->defined[slot] = ALL_LANES;
+}
+
 static void claim(warp *w, const sim_insn *i, bool add) { /* for the product just issued */
+    bool seen = w->seen_last == w->fences; /* any of them */
     for (int k = 0; k < i->n_list; k++) {
         int32_t slot = i->list[k];
         if (slot < 0) continue;
         bool d = k < i->list_results;
-        if (w->seen[slot] == w->fences)
-            report(w, i, 0, "wgmma.fence", "%s has been read or written since the last wgmma.fence",
-                   d ? "an accumulator" : "a register of A");
-        if (!d && w->writing[slot] > w->retired)
-            report(w, i, 0, "wgmma registers",
-                   "a register of A is the accumulator of a wgmma that may be "
-                   "under way");
-        if (w->defined && (!d || add) && w->defined[slot] != ALL_LANES &&
-            w->alive & ~w->defined[slot])
-            report(w, i, 0, "undefined", "%s has no value",
-                   d ? "an accumulator" : "a register of A");
-        if (w->defined && d) w->defined[slot] = ALL_LANES;
+        if (seen || w->defined[slot] != ALL_LANES || (!d && w->writing[slot] > w->retired))
+            check_claim(w, i, slot, d, add);
         (d ? w->writing : w->reading)[slot] = w->issued;
     }
 }
@@ -66,10 +70,12 @@ static void check_operand(const mem_access *a, uint64_t descriptor, bool is_b) {
     shadow_read_runs(a, address, n, bytes);
 }
 
-/* All of it is whole now: what it reads must be ordered before. */
-static void check_operands(warp *w, const product *p, uint32_t number) {
+/* All of it is whole now: what it reads must be ordered before. Products of one group, whose end
+   is one wait's, read as one: with the clock of the first. */
+static void check_operands(warp *w, const product *p) {
     uint32_t pc = (uint32_t)(p->insn - w->machine->run->program->insn);
-    mem_access a = {w->block, w, p->insn, &p->knows, epoch_make(w->team->agent, 0, pc, number + 1),
+    uint32_t before = w->n_commits ? w->commits[(w->n_commits - 1) % MAX_COMMITS] : 0;
+    mem_access a = {w->block, w, p->insn, &p->knows, epoch_make(w->team->agent, 0, pc, before + 1),
                     true};
     if (!p->insn->mma.a_registers) check_operand(&a, p->a, false);
     check_operand(&a, p->b, true);
@@ -136,7 +142,7 @@ step op_issue(warp *w, const sim_insn *i, uint32_t mask) {
     p->joined |= (uint8_t)(1u << w->number % 4);
     if (p->joined != 15) return NEXT;
     w->machine->flops += 2ull * 64 * i->mma.n * i->mma.k;
-    if (checks(w)) check_operands(w, p, number);
+    if (checks(w)) check_operands(w, p);
     machine *m = w->machine;
     if (number == g->head) *SIM_PUSH(m->products, m->n_products, m->products_room) = g;
     return NEXT;
