@@ -9,7 +9,7 @@ LUA_INC ?= /usr/include/lua5.4
 # The most lines that gen/, templates/ and runtime/ may have together; who raises it says why.
 SIZE_LIMIT = 20600
 # The same for runtime/sim, which stands on gen/base alone.
-SIM_SIZE_LIMIT = 10900
+SIM_SIZE_LIMIT = 10950
 
 WARN = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Werror
 override CFLAGS := -std=c17 -D_GNU_SOURCE= $(OPT) $(WARN) -fvisibility=hidden -fPIC -pthread \

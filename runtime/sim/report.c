@@ -36,7 +36,8 @@ const char *epoch_who(const cluster *c, epoch e, char *text, size_t size) {
         put_warp(c, at, warp_name, sizeof warp_name);
         snprintf(text, size, "copy group %u of %s (%s)", epoch_clock(e), warp_name, where);
     } else if (team < c->n_teams) {
-        snprintf(text, size, "products from %u on of warpgroup %u (%s)", epoch_clock(e), team, where);
+        snprintf(text, size, "products from %u on of warpgroup %u (%s)", epoch_clock(e), team,
+                 where);
     } else {
         snprintf(text, size, "the copy into phase %u of its mbarrier (%s)", epoch_clock(e) - 1,
                  where);
