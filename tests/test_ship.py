@@ -222,7 +222,8 @@ class Tarball(unittest.TestCase):
             self.assertEqual(packed[0], packed[1])
             call(["tar", "xzf", path, "-C", folder])
             tree, = [os.path.join(folder, x) for x in os.listdir(folder) if x.startswith("warp")]
-            done = call(["make", "--no-print-directory", "-s", "-j2", "OPT=-O0", "all"], cwd=tree)
+            done = call(["make", "--no-print-directory", "-s", "-j2", "OPT=-O0",
+                         "BUILD=build", "all"], cwd=tree)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(call([tree + "/build/warploom", "check"]).returncode, 0)
 
