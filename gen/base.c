@@ -169,7 +169,8 @@ static bool write_path(const char *path, int flags, const mode_t *mode, const vo
                        size_t size) {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, mode ? 0600 : 0666);
     if (fd < 0) return false;
-    bool good = wl_write_all(fd, bytes, size) && (!mode || !fchmod(fd, *mode & 07777));
+    bool good = wl_write_all(fd, bytes, size) && (!mode || !fchmod(fd, *mode & 07777)) &&
+                (!(flags & O_EXCL) || !fsync(fd)); /* a name must not come before its bytes */
     int reason = errno;
     if (close(fd) && good) return false;
     errno = reason;

@@ -7,11 +7,14 @@ simulator.
 import hashlib
 import json
 import os
+import pty
 import re
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -130,6 +133,46 @@ class Command(Base):
         rows = self.rows("ls", "a.wlb")
         self.assertEqual([r["kind"] for r in rows], ["choice"] * 3 + ["kernel"] * 2)
         self.assertEqual({r["refused"] for r in rows}, {"-"})
+
+    def test_one_core_or_all_and_a_terminal(self):
+        self.build("a.wlb", ONE, TWO)
+        parent, child = pty.openpty()
+        self.env["WARPLOOM_CACHE_DIR"] = self.path("fresh")
+        done = subprocess.run([COMMAND, "bundle", "build", "-o", "b.wlb", ONE, TWO], env=self.env,
+                              cwd=self.folder, stdin=subprocess.DEVNULL, stderr=child,
+                              stdout=subprocess.PIPE, preexec_fn=lambda: os.sched_setaffinity(
+                                  0, {min(os.sched_getaffinity(0))}))
+        os.close(child)
+        shown = os.read(parent, 4096).decode()
+        os.close(parent)
+        self.assertEqual(done.returncode, 0, shown)
+        self.assertIn("[1/2] compiled", shown)
+        self.assertEqual(self.read("a.wlb"), self.read("b.wlb"))
+
+    def test_a_killed_build_goes_on(self):
+        """Nothing half-written is left, and what was compiled is not compiled again."""
+        done = self.build("none/a.wlb", ONE, code=1)
+        self.assertIn("none/a.wlb: cannot write: No such file or directory", done.stderr)
+        self.build("a.wlb", ONE, WARPLOOM_NVRTC="/none")
+        for i in range(8):
+            self.env["WARPLOOM_CACHE_DIR"] = self.path(f"killed{i}")
+            process = subprocess.Popen([COMMAND, "bundle", "build", "-o", "b.wlb", ONE, TWO],
+                                       env=self.env, cwd=self.folder, stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(0.004 * i)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            if os.path.exists(self.path("b.wlb")):
+                self.bundle("verify", "b.wlb")
+            self.build("b.wlb", ONE, TWO)
+            self.bundle("verify", "b.wlb")
+            os.unlink(self.path("b.wlb"))
+
+    def test_several_processes_are_recorded(self):
+        self.build("both.wlb", ONE, TWO)
+        script = f"{COMMAND} compile '{ONE}' & {COMMAND} compile '{TWO}' & wait"
+        self.bundle("record", "-o", "used.wlb", "--", "sh", "-c", script)
+        self.assertEqual(self.read("used.wlb"), self.read("both.wlb"))
 
     def test_diff_merge_extract(self):
         self.build("a.wlb", ONE)
