@@ -74,9 +74,16 @@ typedef struct {
     struct wl_packed *entry;
     size_t n, room;
 } wl_pack;
+/* An entry and its payload, as a store has them. */
+typedef struct {
+    wl_cache_kind kind;
+    wl_hash key;
+    const char *name;
+    const void *bytes;
+    size_t size;
+} wl_entry;
 /* False when another payload is there under the same key: it stays. */
-bool wl_pack_add(wl_pack *pack, wl_cache_kind kind, const wl_hash *key, const char *name,
-                 const void *bytes, size_t size);
+bool wl_pack_add(wl_pack *pack, const wl_entry *entry);
 /* The bundle's bytes, unsigned. */
 void wl_pack_print(wl_pack *pack, const wl_bundle_facts *facts, wl_buf *out);
 void wl_pack_free(wl_pack *pack);

@@ -37,23 +37,22 @@ static wl_hash hash_of(const void *bytes, size_t size) {
     return wl_hash_end(&hasher);
 }
 
-bool wl_pack_add(wl_pack *pack, wl_cache_kind kind, const wl_hash *key, const char *name,
-                 const void *bytes, size_t size) {
-    size_t room = ZSTD_compressBound(size);
-    packed p = {.record = {.key = *key, .kind = (uint32_t)kind, .raw = (uint32_t)size},
+bool wl_pack_add(wl_pack *pack, const wl_entry *e) {
+    size_t room = ZSTD_compressBound(e->size);
+    packed p = {.record = {.key = e->key, .kind = (uint32_t)e->kind, .raw = (uint32_t)e->size},
                 .bytes = wl_alloc(room)};
-    size_t n = ZSTD_compress(p.bytes, room, bytes, size, LEVEL);
+    size_t n = ZSTD_compress(p.bytes, room, e->bytes, e->size, LEVEL);
     if (ZSTD_isError(n)) abort(); /* its room suffices, so it is out of memory */
     p.record.packed = (uint32_t)n;
     p.record.hash = hash_of(p.bytes, n);
     const packed *there = find(pack, &p);
     if (there) free(p.bytes);
     if (there) return !memcmp(&there->record.hash, &p.record.hash, sizeof p.record.hash);
-    if (kind == WL_CACHE_KERNEL) {
-        if (wl_image_arch(bytes, size, p.record.arch)) clear_message();
-        p.record.toolkit = (uint32_t)wl_image_toolkit(bytes, size);
+    if (e->kind == WL_CACHE_KERNEL) {
+        if (wl_image_arch(e->bytes, e->size, p.record.arch)) clear_message();
+        p.record.toolkit = (uint32_t)wl_image_toolkit(e->bytes, e->size);
     }
-    p.name = wl_copy(name);
+    p.name = wl_copy(e->name);
     pack->entry = wl_grow(pack->entry, (pack->n + 1) * sizeof p);
     pack->entry[pack->n++] = p;
     return true;
@@ -69,7 +68,7 @@ void wl_pack_print(wl_pack *pack, const wl_bundle_facts *facts, wl_buf *out) {
     bundle_prefix prefix = {.schema = BUNDLE_SCHEMA};
     bundle_head head = {.facts = *facts, .n_entries = (uint32_t)pack->n};
     wl_buf body = {0}, names = {0};
-    qsort(pack->entry, pack->n, sizeof *pack->entry, by_key);
+    if (pack->n) qsort(pack->entry, pack->n, sizeof *pack->entry, by_key);
     for (size_t i = 0; i < pack->n; i++) {
         pack->entry[i].record.name = (uint32_t)names.size;
         wl_buf_add(&names, pack->entry[i].name, strlen(pack->entry[i].name) + 1);

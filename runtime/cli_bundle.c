@@ -241,7 +241,8 @@ static wl_status add_all(const wl_bundle *b, const char *path, wl_pack *pack) {
         wl_bundle_entry e = wl_bundle_at(b, i);
         wl_buf bytes = {0};
         status = wl_bundle_take(b, i, &bytes);
-        if (!status && !wl_pack_add(pack, e.kind, &e.key, e.name, bytes.data, bytes.size)) {
+        const wl_entry own = {e.kind, e.key, e.name, bytes.data, bytes.size};
+        if (!status && !wl_pack_add(pack, &own)) {
             char *text = wl_format("%s: %s: another one is there already, and stays", path, e.name);
             cli_log(NULL, text);
             free(text);

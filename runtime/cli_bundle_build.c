@@ -164,10 +164,9 @@ static void compile_wanted(build *b) {
 
 /* ---- packing ---- */
 
-static void take(void *user, wl_cache_kind kind, const wl_hash *key, const char *name,
-                 const void *bytes, size_t size) {
+static void take(void *user, const wl_entry *entry) {
     build *b = user;
-    wl_pack_add(&b->pack, kind, key, name, bytes, size);
+    wl_pack_add(&b->pack, entry);
 }
 
 static wl_status pack_one(build *b, const subject *s, const wl_device *device) {
@@ -243,7 +242,8 @@ static wl_status pack_used(build *b, const char *file, int number, const char *l
     if (!wl_store_get(wl_tools_store(b->tools), (wl_cache_kind)kind, &key, &layer, &bytes))
         return fail(WL_EFAIL, "%s:%d: %s was used, and is in no layer now: run the program, and "
                     "this, with WARPLOOM_CACHE=rw", file, number, line + end);
-    wl_pack_add(&b->pack, (wl_cache_kind)kind, &key, line + end, bytes.data, bytes.size);
+    wl_pack_add(&b->pack, &(wl_entry){(wl_cache_kind)kind, key, line + end, bytes.data,
+                                      bytes.size});
     wl_buf_free(&bytes);
     return WL_OK;
 }

@@ -67,13 +67,28 @@ static uint32_t string(const char *name) {
     return at;
 }
 
-/* Appends the bytes, aligned, as a section. */
-static void add(wl_buf *out, Elf64_Shdr *s, const char *name, uint32_t type, uint64_t flags,
-                const void *bytes, size_t size) {
+static const struct {
+    const char *name;
+    uint32_t type, align;
+    uint64_t flags;
+} kinds[SECTIONS] = {
+    [TEXT] = {".text", SHT_PROGBITS, 64, SHF_ALLOC | SHF_EXECINSTR},
+    [RELA_TEXT] = {".rela.text", SHT_RELA, 8, SHF_INFO_LINK},
+    [DATA] = {".rodata", SHT_PROGBITS, 64, SHF_ALLOC},
+    [INIT] = {".init_array", SHT_INIT_ARRAY, 8, SHF_ALLOC | SHF_WRITE},
+    [RELA_INIT] = {".rela.init_array", SHT_RELA, 8, SHF_INFO_LINK},
+    [STACK] = {".note.GNU-stack", SHT_PROGBITS, 1, 0},
+    [SYMBOLS] = {".symtab", SHT_SYMTAB, 8, 0},
+    [STRINGS] = {".strtab", SHT_STRTAB, 1, 0},
+};
+
+/* Appends the bytes, aligned, as section i. */
+static void add(wl_buf *out, Elf64_Shdr *section, int i, const void *bytes, size_t size) {
     static const char zeros[64];
     wl_buf_add(out, zeros, (64 - out->size % 64) % 64);
-    *s = (Elf64_Shdr){.sh_name = string(name), .sh_type = type, .sh_flags = flags,
-                      .sh_offset = out->size, .sh_size = size, .sh_addralign = 64};
+    section[i] = (Elf64_Shdr){.sh_name = string(kinds[i].name), .sh_type = kinds[i].type,
+                              .sh_flags = kinds[i].flags, .sh_offset = out->size,
+                              .sh_size = size, .sh_addralign = kinds[i].align};
     wl_buf_add(out, bytes, size);
 }
 
@@ -81,7 +96,6 @@ static void link_to(Elf64_Shdr *s, uint32_t link, uint32_t info, size_t entry) {
     s->sh_link = link;
     s->sh_info = info;
     s->sh_entsize = entry;
-    s->sh_addralign = 8;
 }
 
 static void print_object(const wl_buf *bundle, wl_buf *out) {
@@ -105,18 +119,15 @@ static void print_object(const wl_buf *bundle, wl_buf *out) {
                                host.relocation[i].addend};
     put_size(host.code, (uint32_t)bundle->size);
     wl_buf_add(out, &head, sizeof head);
-    add(out, &section[TEXT], ".text", SHT_PROGBITS, SHF_ALLOC | SHF_EXECINSTR, host.code,
-        host.code_size);
-    add(out, &section[RELA_TEXT], ".rela.text", SHT_RELA, SHF_INFO_LINK, text,
-        (size_t)host.n_relocations * sizeof *text);
-    add(out, &section[DATA], ".rodata", SHT_PROGBITS, SHF_ALLOC, bundle->data, bundle->size);
-    add(out, &section[INIT], ".init_array", SHT_INIT_ARRAY, SHF_ALLOC | SHF_WRITE, &zero, 8);
-    add(out, &section[RELA_INIT], ".rela.init_array", SHT_RELA, SHF_INFO_LINK, &init, sizeof init);
-    add(out, &section[STACK], ".note.GNU-stack", SHT_PROGBITS, 0, "", 0);
-    add(out, &section[SYMBOLS], ".symtab", SHT_SYMTAB, 0, symbol, sizeof symbol);
-    add(out, &section[STRINGS], ".strtab", SHT_STRTAB, 0, strings, sizeof strings);
-    section[STACK].sh_addralign = section[STRINGS].sh_addralign = 1;
-    section[INIT].sh_addralign = section[INIT].sh_entsize = 8;
+    add(out, section, TEXT, host.code, host.code_size);
+    add(out, section, RELA_TEXT, text, (size_t)host.n_relocations * sizeof *text);
+    add(out, section, DATA, bundle->data, bundle->size);
+    add(out, section, INIT, &zero, sizeof zero);
+    add(out, section, RELA_INIT, &init, sizeof init);
+    add(out, section, STACK, "", 0);
+    add(out, section, SYMBOLS, symbol, sizeof symbol);
+    add(out, section, STRINGS, strings, sizeof strings);
+    section[INIT].sh_entsize = sizeof zero;
     link_to(&section[RELA_TEXT], SYMBOLS, TEXT, sizeof *text);
     link_to(&section[RELA_INIT], SYMBOLS, INIT, sizeof init);
     link_to(&section[SYMBOLS], STRINGS, SYMBOL_ADD, sizeof *symbol);

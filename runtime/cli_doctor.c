@@ -92,6 +92,7 @@ wl_status cli_doctor(const cli_args *args) {
     simulator_row(&rows);
     cli_layer_cells(tools, &rows);
     cache_row(&rows, wl_tools_cache(tools));
+    row(&rows, "jit", "ok", wl_tools_jit(tools) ? "on" : "off");
     cli_rows_print(&rows, args->value[OPTION_JSON], false);
     cli_rows_free(&rows);
     wl_tools_close(tools);

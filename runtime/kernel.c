@@ -489,13 +489,14 @@ static void tell_used(wl_tools *tools, const wl_request *request, const question
     if (*q->by) wl_problem_bucket(request->problem, &what);
     if (*q->by) wl_buf_printf(&what, " on %s", request->device->name);
     if (*q->by)
-        wl_store_used(store, WL_CACHE_TUNED, &q->tuned_key, what.data, q->tuned.data,
-                      q->tuned.size);
-    wl_store_used(store, WL_CACHE_CHOICE, &q->key, q->arg.data, q->text.data, q->text.size);
+        wl_store_used(store, &(wl_entry){WL_CACHE_TUNED, q->tuned_key, what.data, q->tuned.data,
+                                         q->tuned.size});
+    wl_store_used(store, &(wl_entry){WL_CACHE_CHOICE, q->key, q->arg.data, q->text.data,
+                                     q->text.size});
     for (int i = 0; i < made->launch.n_kernels; i++) {
         const wl_buf *image = &made->compiled[i].image;
-        wl_store_used(store, WL_CACHE_KERNEL, &made->key[i], made->launch.kernel[i].symbol,
-                      image->data, image->size);
+        wl_store_used(store, &(wl_entry){WL_CACHE_KERNEL, made->key[i],
+                                         made->launch.kernel[i].symbol, image->data, image->size});
     }
     wl_buf_free(&what);
 }

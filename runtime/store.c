@@ -313,25 +313,25 @@ static int open_log(const char *path) {
     return open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
 }
 
-static void record(wl_store *store, wl_cache_kind kind, const wl_hash *key, const char *name) {
+static void record(wl_store *store, const wl_entry *e) {
     char hex[2 * WL_HASH_BYTES + 1];
     for (size_t i = 0; i < store->n_used; i++)
-        if (store->used[i].kind == kind && !memcmp(&store->used[i].key, key, sizeof *key)) return;
+        if (store->used[i].kind == e->kind && !memcmp(&store->used[i].key, &e->key, sizeof e->key))
+            return;
     store->used = wl_grow(store->used, (store->n_used + 1) * sizeof *store->used);
-    store->used[store->n_used++] = (mark){kind, *key};
+    store->used[store->n_used++] = (mark){e->kind, e->key};
     int fd = open_log(store->record);
     if (fd < 0) return; /* the call is what matters; an empty record says the rest */
-    wl_hash_hex(key, hex);
-    char *line = wl_format("%c %s %s\n", kind, hex, name);
+    wl_hash_hex(&e->key, hex);
+    char *line = wl_format("%c %s %s\n", e->kind, hex, e->name);
     wl_write_all(fd, line, strlen(line));
     close(fd);
     free(line);
 }
 
-void wl_store_used(wl_store *store, wl_cache_kind kind, const wl_hash *key, const char *name,
-                   const void *bytes, size_t size) {
-    if (store->sink) store->sink(store->user, kind, key, name, bytes, size);
-    if (store->record) record(store, kind, key, name);
+void wl_store_used(wl_store *store, const wl_entry *entry) {
+    if (store->sink) store->sink(store->user, entry);
+    if (store->record) record(store, entry);
 }
 
 static bool has_line(const char *text, const char *line) {

@@ -50,13 +50,11 @@ void wl_store_report(const wl_store *store, wl_cache_kind kind, wl_buf *out);
 
 /* ---- what a program used, and what it lacked ---- */
 
-typedef void wl_store_sink(void *user, wl_cache_kind kind, const wl_hash *key, const char *name,
-                           const void *bytes, size_t size);
+typedef void wl_store_sink(void *user, const wl_entry *entry);
 /* Is told each entry that was used. */
 void wl_store_listen(wl_store *store, wl_store_sink *sink, void *user);
 /* Tells the sink, and appends a line `KIND KEY NAME` to the file WARPLOOM_RECORD: each once. */
-void wl_store_used(wl_store *store, wl_cache_kind kind, const wl_hash *key, const char *name,
-                   const void *bytes, size_t size);
+void wl_store_used(wl_store *store, const wl_entry *entry);
 /* Appends the line to the file WARPLOOM_MISSES, unless it has it. */
 void wl_store_missed(wl_store *store, const char *line);
 

@@ -23,7 +23,7 @@ static wl_pack pack_of(const int *order) {
     for (int i = 0; i < 4; i++) {
         int n = order[i];
         wl_hash key = key_of(n + 1);
-        CHECK(wl_pack_add(&pack, kind[n], &key, "a name", text[n], strlen(text[n])));
+        CHECK(wl_pack_add(&pack, &(wl_entry){kind[n], key, "a name", text[n], strlen(text[n])}));
     }
     return pack;
 }
@@ -67,8 +67,8 @@ TEST(the_same_entries_are_the_same_bytes) {
     wl_buf a = small(), b = {0};
     wl_pack pack = pack_of(other);
     wl_hash key = key_of(2);
-    CHECK(wl_pack_add(&pack, WL_CACHE_KERNEL, &key, "another name", "an image", 8));
-    CHECK(!wl_pack_add(&pack, WL_CACHE_KERNEL, &key, "a name", "other bytes", 11));
+    CHECK(wl_pack_add(&pack, &(wl_entry){WL_CACHE_KERNEL, key, "another name", "an image", 8}));
+    CHECK(!wl_pack_add(&pack, &(wl_entry){WL_CACHE_KERNEL, key, "a name", "other bytes", 11}));
     wl_pack_print(&pack, &facts, &b);
     CHECK(a.size == b.size && !memcmp(a.data, b.data, a.size));
     wl_pack_free(&pack);
@@ -360,7 +360,8 @@ TEST(open_and_find_take_less_than_a_millisecond) {
         key = key_of(i + 1);
         for (size_t k = 0; k < sizeof image; k++)
             image[k] = (char)((size_t)i * k >> 7 ^ k * k >> 9);
-        wl_pack_add(&pack, i < N / 2 ? 'c' : 'k', &key, "name", image, i < N / 2 ? 500 : 40000);
+        wl_pack_add(&pack, &(wl_entry){i < N / 2 ? 'c' : 'k', key, "name", image,
+                                       i < N / 2 ? 500 : 40000});
     }
     wl_pack_print(&pack, &facts, &bytes);
     wl_sign_keys(&secret, &shown);
@@ -405,9 +406,8 @@ static wl_status get(const wl_options *options, const wl_device *device) {
     return status;
 }
 
-static void take(void *user, wl_cache_kind kind, const wl_hash *key, const char *name,
-                 const void *bytes, size_t size) {
-    wl_pack_add(user, kind, key, name, bytes, size);
+static void take(void *user, const wl_entry *entry) {
+    wl_pack_add(user, entry);
 }
 
 /* A bundle of what the problem needs, made as `warploom bundle build` does. */
