@@ -297,15 +297,19 @@ static void explain_cells(cli_rows *rows, char *line) {
     cli_cell(rows, "%s", gap ? gap + strspn(gap, " ") : what);
 }
 
-/* Which layer has the problem's kernels; the first that does serves it. */
+/* Which layer has the problem's kernels, the first that does serves it: a section before the last,
+   which stays the one about the choice. */
 static wl_status explain_layers(wl_tools *tools, const wl_request *request, wl_buf *out) {
     const wl_store *store = wl_tools_store(tools);
     wl_status status = wl_kernel_layers(tools, request);
+    char *last = strstr(out->data, "chosen by\n"), *chosen = wl_copy(last ? last : "");
+    if (last) out->size = (size_t)(last - out->data);
     wl_buf_text(out, "layers\n");
     for (int i = 0; i < wl_store_count(store) && !status; i++)
         wl_buf_printf(out, "  %s  %s\n", wl_store_layer(store, i),
                       wl_store_said(store, WL_CACHE_CHOICE, i));
-    wl_buf_printf(out, "  JIT  %s\n", wl_tools_jit(tools) ? "on" : "off");
+    wl_buf_printf(out, "  JIT  %s\n%s", wl_tools_jit(tools) ? "on" : "off", chosen);
+    free(chosen);
     return status;
 }
 
