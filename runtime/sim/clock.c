@@ -8,9 +8,14 @@ void clock_open(cluster *c, vclock *out) {
     out->v = wl_alloc(c->agents_room * sizeof *out->v);
 }
 
+/* Clones are static: those of a public function would be exported. */
 FRAGMENT_CLONES
-void clock_raise(uint32_t *restrict to, const uint32_t *restrict from, uint32_t n) {
+static void raise_all(uint32_t *restrict to, const uint32_t *restrict from, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) to[i] = to[i] > from[i] ? to[i] : from[i];
+}
+
+void clock_raise(uint32_t *restrict to, const uint32_t *restrict from, uint32_t n) {
+    raise_all(to, from, n);
 }
 
 void clock_join(const cluster *c, vclock *to, const vclock *from) {
@@ -19,10 +24,14 @@ void clock_join(const cluster *c, vclock *to, const vclock *from) {
 
 /* What both know. */
 FRAGMENT_CLONES
-void clock_meet(const cluster *c, vclock *to, const vclock *with) {
+static void meet(const cluster *c, vclock *to, const vclock *with) {
     uint32_t *restrict t = to->v;
     const uint32_t *restrict f = with->v;
     for (uint32_t i = 0, n = c->n_agents; i < n; i++) t[i] = t[i] < f[i] ? t[i] : f[i];
+}
+
+void clock_meet(const cluster *c, vclock *to, const vclock *with) {
+    meet(c, to, with);
 }
 
 void clock_copy(const cluster *c, vclock *to, const vclock *from) {
