@@ -242,7 +242,7 @@ def check_python():
     """The unittest files of tests/ that need neither GPU nor torch."""
     result = Result()
     for path in sorted(glob.glob(ROOT + "/tests/test_*.py")):
-        if path.endswith("/test_cli.py"):
+        if path.endswith(("/test_cli.py", "/test_masks.py")):  # tables for checks here
             continue
         done = call([sys.executable, path], BUILD=BUILD)
         ran = re.search(r"Ran (\d+) test", done.stderr)
