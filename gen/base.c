@@ -49,6 +49,28 @@ void *wl_grow(void *old, size_t size) {
     return memory;
 }
 
+int32_t wl_utf8_next(const char *string, size_t size, size_t *at) {
+    const unsigned char *text = (const unsigned char *)string;
+    static const struct {
+        unsigned char mask, lead;
+        int32_t least;
+    } form[] = {{0x80, 0x00, 0}, {0xe0, 0xc0, 0x80}, {0xf0, 0xe0, 0x800}, {0xf8, 0xf0, 0x10000}};
+    unsigned char lead = text[*at];
+    for (size_t more = 0; more < 4; more++) {
+        if ((lead & form[more].mask) != form[more].lead) continue;
+        int32_t code = lead & ~form[more].mask;
+        if (size - *at <= more) return -1;
+        for (size_t i = 1; i <= more; i++) {
+            if ((text[*at + i] & 0xc0) != 0x80) return -1;
+            code = code << 6 | (text[*at + i] & 0x3f);
+        }
+        *at += more + 1;
+        bool surrogate = code >= 0xd800 && code < 0xe000;
+        return code < form[more].least || code > 0x10ffff || surrogate ? -1 : code;
+    }
+    return -1;
+}
+
 char *wl_copy(const char *text) {
     size_t size = strlen(text) + 1;
     return memcpy(wl_alloc(size), text, size);

@@ -44,28 +44,6 @@ static void die_at(reader *r, yaml_mark_t mark, const char *text) {
 
 /* ---- characters: checked ahead, because libyaml gives only a byte's offset for them ---- */
 
-/* The code point at text[*at], which moves on; -1 if it is no UTF-8. */
-static int32_t next_code(const unsigned char *text, size_t size, size_t *at) {
-    static const struct {
-        unsigned char mask, lead;
-        int32_t least;
-    } form[] = {{0x80, 0x00, 0}, {0xe0, 0xc0, 0x80}, {0xf0, 0xe0, 0x800}, {0xf8, 0xf0, 0x10000}};
-    unsigned char lead = text[*at];
-    for (size_t more = 0; more < 4; more++) {
-        if ((lead & form[more].mask) != form[more].lead) continue;
-        int32_t code = lead & ~form[more].mask;
-        if (size - *at <= more) return -1;
-        for (size_t i = 1; i <= more; i++) {
-            if ((text[*at + i] & 0xc0) != 0x80) return -1;
-            code = code << 6 | (text[*at + i] & 0x3f);
-        }
-        *at += more + 1;
-        bool surrogate = code >= 0xd800 && code < 0xe000;
-        return code < form[more].least || code > 0x10ffff || surrogate ? -1 : code;
-    }
-    return -1;
-}
-
 /* What is wrong with a character; NULL if nothing. NEL, LS and PS would end a line for YAML and not
    for an editor. */
 static const char *fault_of(int32_t code) {
@@ -81,7 +59,7 @@ static const char *fault_of(int32_t code) {
 /* What is wrong with a value in quotes, whose escapes can write any character; NULL if nothing. */
 static const char *fault_within(const char *text, size_t size) {
     for (size_t at = 0; at < size;) {
-        int32_t code = next_code((const unsigned char *)text, size, &at);
+        int32_t code = wl_utf8_next(text, size, &at);
         if (code == '\t' || code == '\r' || code == 0xfeff) return "a control character";
         if (fault_of(code)) return fault_of(code);
     }
@@ -91,7 +69,7 @@ static const char *fault_within(const char *text, size_t size) {
 static bool check_characters(reader *r, const char *text, size_t size) {
     lua_Integer line = 1, col = 1;
     for (size_t at = 0; at < size;) {
-        int32_t code = next_code((const unsigned char *)text, size, &at);
+        int32_t code = wl_utf8_next(text, size, &at);
         const char *fault = fault_of(code);
         if (fault) {
             add_error(r, line, col, fault);

@@ -83,6 +83,15 @@ static bool escape(reader *r, wl_buf *out) {
     return true;
 }
 
+/* A character as it stands; false when it is no UTF-8. */
+static bool plain(reader *r, wl_buf *out) {
+    size_t size = 0;
+    if (wl_utf8_next(r->at, (size_t)(r->end - r->at), &size) < 0) return false;
+    wl_buf_add(out, r->at, size);
+    r->at += size;
+    return true;
+}
+
 /* The opening quote is taken. */
 static wl_status string(reader *r, char **out) {
     wl_buf text = {0};
@@ -91,8 +100,8 @@ static wl_status string(reader *r, char **out) {
     while (!status && !at(r, '"')) {
         if (r->at >= r->end || (unsigned char)*r->at < 32)
             status = expected(r, "'\"' at the string's end");
-        else if (*r->at++ != '\\') wl_buf_add(&text, r->at - 1, 1);
-        else if (!escape(r, &text))
+        else if (*r->at != '\\') status = plain(r, &text) ? WL_OK : expected(r, "UTF-8");
+        else if (r->at++, !escape(r, &text))
             status = expected(r, "one of \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX");
     }
     r->at++;

@@ -30,6 +30,7 @@ TEST(json_values) {
     CHECK_INT(parse(" [] "), WL_OK);
     CHECK_INT(parse("{}"), WL_OK);
     CHECK_INT(parse("0"), WL_OK);
+    CHECK_INT(parse("\"é€𝄞\""), WL_OK);
 }
 
 TEST(json_errors) {
@@ -44,6 +45,9 @@ TEST(json_errors) {
         {"[1,]", "f:1:4: expected a value"},
         {"\"a", "f:1:3: expected '\"' at the string's end"},
         {"\"a\n\"", "f:1:3: expected '\"' at the string's end"},
+        {"\"a\xff\"", "f:1:3: expected UTF-8"},
+        {"\"\xc3\"", "f:1:2: expected UTF-8"},
+        {"\"\xed\xa0\x80\"", "f:1:2: expected UTF-8"},
         {"\"\\x\"", "f:1:3: expected one of \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX"},
         {"\"\\u12\"", "f:1:6: expected one of \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX"},
         {"\"\\u0000\"", "f:1:8: expected one of \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX"},
