@@ -32,9 +32,9 @@ void wl_buf_free(wl_buf *buf);
 void *wl_alloc(size_t size); /* zeroed */
 void *wl_grow(void *old, size_t size);
 char *wl_copy(const char *text);
+char *wl_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The code point at text[*at], which moves on; -1 if it is no UTF-8. */
 int32_t wl_utf8_next(const char *text, size_t size, size_t *at);
-char *wl_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Reads a regular file of at most `limit` bytes; appends to out. EINVAL names path and reason. */
 wl_status wl_file_read(const char *path, size_t limit, wl_buf *out);

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <yaml.h>
 
+#include "base.h"
+
 #define SIZE_LIMIT 1048576
 #define DEPTH_LIMIT 32
 #define EVENT_LIMIT 100000
