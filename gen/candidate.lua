@@ -6,6 +6,7 @@
 
 local common = require "common"
 local expr = require "expr"
+local variants = require "variants"
 
 local M = {}
 
@@ -64,7 +65,8 @@ end
 -- ---- search ----
 
 local function new(spec)
-    local c = {variant = spec.name, family = spec.family, arch = spec.arch}
+    local c = {variant = spec.name, family = spec.family, arch = spec.arch,
+        formulas = spec.masks.by}
     return common.strict(c, "the candidate")
 end
 
@@ -132,7 +134,7 @@ local function just(list) return function() return list end end
 
 -- An axis' listed values; of one that follows another (head_dim_v) also the other's value, first.
 local function listed(field)
-    if not field.follow then return just(field.values) end
+    if not field.follow then return just(field.listed or field.values) end
     return function(c)
         local same = common.allowed(field, c[field.follow])
         if not same then return field.values end
@@ -144,10 +146,11 @@ local function listed(field)
     end
 end
 
-local function listed_domains(spec)
+local function listed_domains(spec, all)
     local domains = {}
     for level, field in ipairs(spec.fields) do
-        domains[level] = field.role == "launch axis" and just({}) or listed(field)
+        domains[level] = field.role == "launch axis" and just({}) or
+            all and not field.follow and just(field.values) or listed(field)
     end
     return domains
 end
@@ -212,7 +215,7 @@ function M.check_values(spec, x)
     for level, field in ipairs(spec.fields) do
         local here = field.role ~= "launch axis" and field.places
         for i, value in ipairs(here and field.values or {}) do
-            local domains = listed_domains(spec)
+            local domains = listed_domains(spec, true)
             domains[level] = just({value})
             local why = closest(spec, domains)
             if why then
@@ -523,6 +526,7 @@ function M.record(spec, c, p, choice)
             lines[#lines + 1] = ("axis %s %s"):format(field.name, common.value_text(c[field.name]))
         end
     end
+    for _, line in ipairs(variants.launch(spec, c)) do lines[#lines + 1] = line end
     for _, line in ipairs(family(spec.family).launch(c, p, name)) do lines[#lines + 1] = line end
     return table.concat(lines, "\n") .. "\n"
 end
@@ -530,7 +534,8 @@ end
 -- The names a template sees: candidate, plan, what the family's render adds, `name`.
 function M.environment(spec, c, p)
     local render = family(spec.family).render
-    local more, own = render and render(c, p) or {}, {name = M.name(spec, c)}
+    local more = render and render(c, p) or {}
+    local own = {name = M.name(spec, c), mask_code = variants.code(spec, c)}
     local places = {own, more, p, c, new_scope()}
     return setmetatable({}, {
         __index = function(_, key)

@@ -409,6 +409,7 @@ function X:family(tree)
     if got.launch then self:launch(spec, got.launch.value) end
     variants.read(self, spec, "masks", got.masks)
     variants.read(self, spec, "scores", got.scores)
+    variants.join(spec, "masks")
     self:names(spec, got.names and got.names.value)
     part_fields(spec)
     if got.require then self:require(spec, got.require.value) end
@@ -458,7 +459,7 @@ function X:replace(section, find, known, base_name)
                 common.did_you_mean(pair.key, known))
         else
             local before = copied(field)
-            field.range = nil
+            field.range, field.listed = nil, nil
             if field.role == "knob" or field.role == "launch number" then
                 self:values(pair.value, field)
             else
@@ -522,6 +523,8 @@ function X:variant(tree, specs)
     end
     variants.read(self, spec, "masks", got.masks, base.masks)
     variants.read(self, spec, "scores", got.scores, base.scores)
+    spec.users = true
+    variants.join(spec, "masks")
     self:replace(got.axes, by_role(false), axes, base.name)
     self:replace(got.tune, by_role(true), knobs, base.name)
     self:replace(got.launch, function(key) return spec.launch_by[key] end, numbers, base.name)

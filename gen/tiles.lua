@@ -167,18 +167,28 @@ end
 
 -- ---- code, the same for C and Lua but for what `syntax` has ----
 
-local c = {var = "i64 %s = %s;", let = "const i64 %s = %s;", set = "%s = %s;", open = "{",
+local c = {var = "TYPE %s = %s;", let = "const TYPE %s = %s;", set = "%s = %s;", open = "{",
     begin = "if (%s) {", close = "}", ["and"] = " && ", ["not"] = "!",
-    value = function(node, names) return formula.c(node, names, true) end}
+    value = function(node, names, wide) return formula.c(node, names, wide) end}
 local lua = {var = "local %s = %s", let = "local %s = %s", set = "%s = %s", open = "do",
     begin = "if %s then", close = "end", ["and"] = " and ", ["not"] = "not ", value = formula.lua}
 
-local function writer(syntax, names)
-    local W = {lines = {}, depth = 1, count = 0}
+local small_functions = {"least", "most", "floor_div", "floor_mod", "pick"}
+
+-- `wide`: whole numbers are of 64 bits. Else positions are below 2^29, and all fits in 32.
+local function writer(syntax, names, wide)
+    local W = {lines = {}, depth = 1, count = 0, wide = wide}
     function W.line(format, ...)
-        W.lines[#W.lines + 1] = ("    "):rep(W.depth) .. format:format(...)
+        local text = format:format(...)
+        if syntax == c then
+            text = text:gsub("TYPE", wide and "i64" or "int")
+            for _, name in ipairs(wide and small_functions or {}) do
+                text = text:gsub("%f[%w_]" .. name .. "%(", name .. "_wide(")
+            end
+        end
+        W.lines[#W.lines + 1] = ("    "):rep(W.depth) .. text
     end
-    function W.value(node) return syntax.value(node, names) end
+    function W.value(node) return syntax.value(node, names, wide) end
     -- A name for an expression; numbers and names stay what they are.
     function W.let(text)
         if text:find("^-?%w+$") then return text end
@@ -197,6 +207,18 @@ local function writer(syntax, names)
     end
     return W
 end
+
+-- In 32 bits every part of a form's sum must fit, with room for a range's end.
+local function check_room(W, form, limit)
+    local sum = math.abs(form.const + 0.0)
+    for _, part in ipairs(form) do
+        local far = math.max(-part.node.low + 0.0, part.node.high + 0.0)
+        sum = sum + math.abs(part.coef) * far
+    end
+    sum = sum + (math.abs(form.row) + math.abs(form.col)) * 0x1p29
+    if not W.wide and sum > limit then error({wide = true}, 0) end
+end
+local most_scalar, most_sum = 0x1p30 + 0x1p20, 0x1p31 - 0x1p8
 
 -- const + the sum of coef * node, as text; a form without row and col.
 local function scalar_text(W, form, factor)
@@ -218,6 +240,7 @@ local bounds
 local function linear_bounds(W, form)
     local name, factor = variable(form)
     local low, high = {}, {}
+    check_room(W, form, most_sum)
     local function take(var, k)
         local from, to = var .. "0", var .. "1"
         if k < 0 then from, to = to, from end
@@ -239,13 +262,13 @@ local function quotient_bounds(W, node)
     local a0, a1 = bounds(W, node[1])
     local by = W.let(W.value(node[2]))
     if node.op == "//" then
-        return W.let(("floor_div_wide(%s, %s)"):format(a0, by)),
-            W.let(("floor_div_wide(%s, %s)"):format(a1, by))
+        return W.let(("floor_div(%s, %s)"):format(a0, by)),
+            W.let(("floor_div(%s, %s)"):format(a1, by))
     end
-    return W.let(("pick_wide(floor_div_wide(%s, %s) * %s >= %s, 0, floor_mod_wide(%s, %s))")
+    return W.let(("pick(floor_div(%s, %s) * %s >= %s, 0, floor_mod(%s, %s))")
             :format(a1, by, by, a0, a0, by)),
-        W.let(("pick_wide(floor_div_wide(%s + 1, %s) > floor_div_wide(%s, %s), %s - 1, "
-            .. "floor_mod_wide(%s, %s))"):format(a1, by, a0, by, by, a1, by))
+        W.let(("pick(floor_div(%s + 1, %s) > floor_div(%s, %s), %s - 1, "
+            .. "floor_mod(%s, %s))"):format(a1, by, a0, by, by, a1, by))
 end
 
 local function product_bounds(W, node)
@@ -255,7 +278,7 @@ local function product_bounds(W, node)
         return W.let(("%s(%s(%s * %s, %s * %s), %s(%s * %s, %s * %s))"):format(f, f, a0, b0, a0,
             b1, f, a1, b0, a1, b1))
     end
-    return corner("least_wide"), corner("most_wide")
+    return corner("least"), corner("most")
 end
 
 local function joined_bounds(W, low, high, a, b)
@@ -274,13 +297,13 @@ end
 local kinds = {["//"] = quotient_bounds, ["%"] = quotient_bounds, ["*"] = product_bounds,
     ["+"] = sum_bounds, ["-"] = sum_bounds,
     min = function(W, node)
-        return joined_bounds(W, "least_wide", "least_wide", node[1], node[2])
+        return joined_bounds(W, "least", "least", node[1], node[2])
     end,
     max = function(W, node)
-        return joined_bounds(W, "most_wide", "most_wide", node[1], node[2])
+        return joined_bounds(W, "most", "most", node[1], node[2])
     end,
     select = function(W, node)
-        return joined_bounds(W, "least_wide", "most_wide", node[2], node[3])
+        return joined_bounds(W, "least", "most", node[2], node[3])
     end,
     neg = function(W, node)
         local a0, a1 = bounds(W, node[1])
@@ -288,8 +311,8 @@ local kinds = {["//"] = quotient_bounds, ["%"] = quotient_bounds, ["*"] = produc
     end,
     abs = function(W, node)
         local a0, a1 = bounds(W, node[1])
-        return W.let(("most_wide(0, most_wide(%s, -(%s)))"):format(a0, a1)),
-            W.let(("most_wide(%s, -(%s))"):format(a1, a0))
+        return W.let(("most(0, most(%s, -(%s)))"):format(a0, a1)),
+            W.let(("most(%s, -(%s))"):format(a1, a0))
     end,
 }
 
@@ -317,11 +340,11 @@ local function remainder(W, one)
     local a0, a1 = bounds(W, mod[1])
     local by, e = W.let(W.value(mod[2])), W.let(W.value(other))
     if one.op == "!=" then
-        return ("not_both(floor_mod_wide(%s, %s) == %s, %s == %s || %s == 1)"):format(a0, by, e,
+        return ("not_both(floor_mod(%s, %s) == %s, %s == %s || %s == 1)"):format(a0, by, e,
             a0, a1, by)
     end
-    return ("0 <= %s AND %s < %s AND floor_div_wide(%s - %s, %s) > "
-        .. "floor_div_wide(%s - %s - 1, %s)"):format(e, e, by, a1, e, by, a0, e, by)
+    return ("0 <= %s AND %s < %s AND floor_div(%s - %s, %s) > "
+        .. "floor_div(%s - %s - 1, %s)"):format(e, e, by, a1, e, by, a0, e, by)
 end
 
 local function may_hold(W, syntax, one)
@@ -343,34 +366,36 @@ end
 local function narrow(W, syntax, form, plus)
     local name, factor = variable(form)
     form.const = form.const - plus
+    check_room(W, {row = 0, col = 0, const = form.const, table.unpack(form)}, most_scalar)
     local most_of = W.let(scalar_text(W, form, -1))
     if factor > 0 then
         local bound = factor == 1 and most_of or
-            ("floor_div_wide(%s, %d)"):format(most_of, factor)
-        W.line(syntax.set, name .. "1", ("least_wide(%s1, %s)"):format(name, bound))
+            ("floor_div(%s, %d)"):format(most_of, factor)
+        W.line(syntax.set, name .. "1", ("least(%s1, %s)"):format(name, bound))
     else
         local bound = factor == -1 and ("-(%s)"):format(most_of) or
-            ("-floor_div_wide(%s, %d)"):format(most_of, -factor)
-        W.line(syntax.set, name .. "0", ("most_wide(%s0, %s)"):format(name, bound))
+            ("-floor_div(%s, %d)"):format(most_of, -factor)
+        W.line(syntax.set, name .. "0", ("most(%s0, %s)"):format(name, bound))
     end
 end
 
 -- Makes the ranges of row, col and gap = row - col consistent: what is left is taken on by pairs.
 local consistent = {
-    {"row1", "least_wide(row1, gap1 + col1)"}, {"row0", "most_wide(row0, gap0 + col0)"},
-    {"col1", "least_wide(col1, row1 - gap0)"}, {"col0", "most_wide(col0, row0 - gap1)"},
-    {"gap1", "least_wide(gap1, row1 - col0)"}, {"gap0", "most_wide(gap0, row0 - col1)"},
+    {"row1", "least(row1, gap1 + col1)"}, {"row0", "most(row0, gap0 + col0)"},
+    {"col1", "least(col1, row1 - gap0)"}, {"col0", "most(col0, row0 - gap1)"},
+    {"gap1", "least(gap1, row1 - col0)"}, {"gap0", "most(gap0, row0 - col1)"},
 }
 
--- col // by == e: col is in the blocks that e may be.
+-- col // by == x // by: col is in the blocks that x may be in.
 local function narrow_blocks(W, syntax, one)
     local block, other = one.a, one.b
-    if block.op ~= "//" or block[1].name ~= "col" then block, other = other, block end
-    if one.op ~= "==" or block.op ~= "//" or block[1].name ~= "col" then return end
+    if one.op ~= "==" or block.op ~= "//" or other.op ~= "//" then return end
+    if block[1].name ~= "col" then block, other = other, block end
+    if block[1].name ~= "col" or formula.text(block[2]) ~= formula.text(other[2]) then return end
     local e0, e1 = bounds(W, other)
     local by = W.let(W.value(block[2]))
-    W.line(syntax.set, "col0", ("most_wide(col0, %s * %s)"):format(by, e0))
-    W.line(syntax.set, "col1", ("least_wide(col1, %s * %s + %s - 1)"):format(by, e1, by))
+    W.line(syntax.set, "col0", ("most(col0, %s * %s)"):format(by, e0))
+    W.line(syntax.set, "col1", ("least(col1, %s * %s + %s - 1)"):format(by, e1, by))
 end
 
 local function term_code(W, syntax, term)
@@ -398,41 +423,65 @@ local function term_code(W, syntax, term)
         for i, one in ipairs(late) do tests[i + 1] = may_hold(W, syntax, one) end
     end
     W.enter(syntax.begin, (table.concat(tests, syntax["and"]):gsub(" AND ", syntax["and"])))
-    W.line(syntax.set, "low", "least_wide(low, col0)")
-    W.line(syntax.set, "high", "most_wide(high, col1)")
+    W.line(syntax.set, "low", "least(low, col0)")
+    W.line(syntax.set, "high", "most(high, col1)")
     W.leave()
     if #late > 0 then W.leave() end
     W.leave()
 end
 
+-- Does all that is made of the node fit in 32 bits, when positions are below 2^29? What does not
+-- depend on them is below 2^30 with room for a constant; the rest has its range.
+local function is_small(node)
+    if node.type == "int" then
+        local limit = moves(node) and 0x7fffffff or (1 << 30) + (1 << 20)
+        if node.low < -limit or node.high > limit then return false end
+    end
+    for i = 1, #node do
+        if not is_small(node[i]) then return false end
+    end
+    return true
+end
+
 -- Code that sets low and high to the hull of the columns in to0 … to1 where, for some row in
 -- from0 … from1, `node` may be `want`; low > high when there is none.
-local function code(node, want, syntax, names)
-    local W = writer(syntax, names)
+local function code(node, want, syntax, names, wide)
+    local W = writer(syntax, names, wide)
     W.line(syntax.var, "low", "to1 + 1")
     W.line(syntax.var, "high", "to0 - 1")
     for _, term in ipairs(terms(node, want)) do term_code(W, syntax, term) end
-    return W.lines
+    return table.concat(W.lines, "\n")
 end
 
--- The body of a C function; names(name) gives a name's expression.
+-- "int", or "i64" where the ranges of a tile's analysis need it.
+function M.type(node)
+    if not is_small(node) then return "i64" end
+    for _, want in ipairs {true, false} do
+        local good, why = pcall(code, node, want, c, function(name) return name end, false)
+        if not good and type(why) == "table" and why.wide then return "i64" end
+        if not good then error(why, 0) end
+    end
+    return "int"
+end
+
+-- The body of a C function over ranges of M.type; names(name) gives a name's expression.
 function M.c(node, want, names)
-    return table.concat(code(node, want, c, names), "\n")
+    return code(node, want, c, names, M.type(node) == "i64")
 end
 
 local given = {
-    least_wide = math.min, most_wide = math.max,
-    floor_div_wide = function(a, b) return a // b end,
-    floor_mod_wide = function(a, b) return a % b end,
-    pick_wide = function(condition, a, b) if condition then return a end return b end,
+    least = math.min, most = math.max,
+    floor_div = function(a, b) return a // b end,
+    floor_mod = function(a, b) return a % b end,
+    pick = function(condition, a, b) if condition then return a end return b end,
     not_both = function(a, b) return not (a and b) end,
 }
 
 -- A function of (names' values, from0, from1, to0, to1) that returns low and high.
 function M.hull(node, want)
-    local lines = code(node, want, lua, function(name) return ("n[%q]"):format(name) end)
+    local body = code(node, want, lua, function(name) return ("n[%q]"):format(name) end, true)
     local text = ("local n, from0, from1, to0, to1 = ...\n%s\nreturn low, high"):format(
-        table.concat(lines, "\n"):gsub("||", "or"):gsub("&&", "and"))
+        body:gsub("||", "or"):gsub("&&", "and"))
     local env = {}
     for _, from in ipairs {given, formula.given} do
         for name, f in sorted(from) do env[name] = f end

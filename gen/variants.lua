@@ -80,7 +80,8 @@ local function read_one(x, pair, kind, section)
     end
     local got = x:record(pair.value, thing, shapes[kind])
     local before = #x.errors
-    local one = {name = pair.key, kind = kind, params = params(x, got.params, kind), place = pair}
+    local one = {name = pair.key, kind = kind, params = params(x, got.params, kind), place = pair,
+        own = x.path}
     local node = got[kind] and got[kind].value
     one.text = node and x:text(node, kind)
     if not one.text or #x.errors > before then return nil end
@@ -110,6 +111,60 @@ function M.read(x, spec, section, pair, base)
         end
     end
     spec[section] = list
+end
+
+-- The formulas of a section as values of the axis of that name, where the family has it, beside its
+-- own. Only what the file itself declares is `listed` for tests and tables.
+function M.join(spec, section)
+    local field, list = spec.by[section:sub(1, -2)], spec[section]
+    if not field or #list == 0 then return end
+    local has, short, values, listed, places = {}, {}, {}, {}, {}
+    local function put(value, place, is_listed)
+        values[#values + 1], has[value], short[value] = value, value, value
+        places[#values] = place
+        if is_listed then listed[#listed + 1] = value end
+    end
+    for i, value in ipairs(field.values) do
+        if not list.by[value] then put(value, field.places and field.places[i], true) end
+    end
+    for _, one in ipairs(list) do put(one.name, one.place, one.own == spec.path and spec.users) end
+    field.values, field.has, field.short, field.listed = values, has, short, listed
+    field.places = field.places and places
+end
+
+-- ---- used ----
+
+local function c_names(one, kinds_of)
+    local given = {seq_q = "p.seq_q", seq_k = "p.seq_k", heads = "p.heads",
+        kv_heads = "(p.heads / p.group)", head = "item.head", batch = "item.batch",
+        kv_head = "(item.head / p.group)", row = "row", col = "col"}
+    for i, row in ipairs(one.params) do
+        given[row.name] = ("p.%s[%d]"):format(kinds_of, i - 1)
+    end
+    return function(name) return given[name] end
+end
+
+-- What a template needs of the candidate's mask, or nil: `keep` as C, and the bodies of two
+-- functions that tell whether rows may keep or drop a pair.
+function M.code(spec, c)
+    local one = spec.masks.by[rawget(c, "mask")]
+    if not one then return nil end
+    local names = c_names(one, "mask_args")
+    return {type = tiles.type(one.tree), keep = formula.c(one.tree, names), may = {
+        {name = "may_keep", what = "keep", body = tiles.c(one.tree, true, names)},
+        {name = "may_drop", what = "drop", body = tiles.c(one.tree, false, names)},
+    }}
+end
+
+-- The lines of a launch record that say what the mask's params may be.
+function M.launch(spec, c)
+    local lines, one = {}, spec.masks.by[rawget(c, "mask")]
+    for i, row in ipairs(one and one.params or {}) do
+        lines[#lines + 1] = ("set mask_arg_%d %d"):format(i - 1, row.default)
+        lines[#lines + 1] = ("set mask_arg_%d_from %d"):format(i - 1, row.low)
+        lines[#lines + 1] = ("set mask_arg_%d_to %d"):format(i - 1, row.high)
+    end
+    return lines
 end
 
 -- ---- told ----

@@ -22,7 +22,7 @@ local function entry_registers(threads)
 end
 
 -- What the template takes for granted, whatever a spec lists, and whichever rules it leaves out.
-local words = {{"dtype", bf16 = 1, fp16 = 1}, {"mask", none = 1, causal = 1},
+local words = {{"dtype", bf16 = 1, fp16 = 1},
     {"softmax", exact = 1, lazy = 1, optimistic = 1}, {"schedule", static = 1, dynamic = 1},
     {"row_sums", add = 1, wgmma = 1}}
 local ranges = {{"head_dim", 8, 256, 8}, {"head_dim_v", 8, 256, 8}, {"tile_n", 16, 256, 16},
@@ -33,7 +33,12 @@ local function refuse(c, name, rule, ...)
     error(("fwd: %s = %s: " .. rule):format(name, c[name], ...), 0)
 end
 
+local function is_formula(c) return c.mask ~= "none" and c.mask ~= "causal" end
+
 local function check(c)
+    if is_formula(c) and not c.formulas[c.mask] then
+        refuse(c, "mask", "the template has no code for it, and masks no formula")
+    end
     for i = 1, #words do
         local name = words[i][1]
         if not words[i][c[name]] then refuse(c, name, "the template has no code for it") end
@@ -70,7 +75,7 @@ function M.plan(c)
     p.ones_bytes = c.row_sums == "add" and 0 or 16 * panel_row_bytes
     local consumers, barriers = c.consumer_warpgroups, 2 * 8
     local others = p.ring_bytes + p.ones_bytes + p.o_bytes + c.stages * barriers +
-        (c.schedule == "dynamic" and 2 * (barriers + 4) or 0)
+        (c.schedule == "dynamic" and 2 * (barriers + 4) or 0) + (is_formula(c) and 8 * c.stages or 0)
     local q_buffer = p.qk_panels * 64 * panel_row_bytes
     local room = others + 2 * consumers * (q_buffer + barriers) <= most_shared
     p.q_stages = c.tile_n == 64 and room and 2 or 1
@@ -83,6 +88,7 @@ function M.plan(c)
     -- or four sums in place of those that adding needs.
     p.needed_registers = p.score_registers + p.score_registers // 2 + p.out_registers +
         32
+    p.looking_registers = is_formula(c) and 56 or 24
     p.register_pool = entry_registers(p.threads) * p.threads
     p.register_sum = 128 * (c.registers_p + c.consumer_warpgroups * c.registers_c)
     p.pingpong = c.consumer_warpgroups > 1 and 1 or 0

@@ -96,7 +96,7 @@ def spec_text(masks):
         given = ", ".join(f"{k}: {{default: {low}, from: {low}}}"
                           for k, (low, _) in params.items())
         more = f", params: {{{given}}}" if given else ""
-        lines.append(f"  {name}: {{keep: '{keep}'{more}}}")
+        lines.append(f"  x{name}: {{keep: '{keep}'{more}}}")
     return "\n".join(lines) + "\n"
 
 
@@ -145,7 +145,7 @@ def check_tiles(result, generator, count, seed=20261201):
             for _ in range(times):
                 n, tile_m, tile_n = sizes(r, params)
                 words = " ".join(f"{k}={v}" for k, v in n.items())
-                got = g.ask("tiles", f"mine {name} {tile_m} {tile_n} {words}").split()
+                got = g.ask("tiles", f"mine x{name} {tile_m} {tile_n} {words}").split()
                 many, unlike, wrong = compare(got, brute(keep, n, tile_m, tile_n))
                 told = f"{name}: {text}: {words}, tiles {tile_m} x {tile_n}"
                 result.expect(not wrong, f"{told}: a kept pair is dropped, or a mask not applied")
@@ -163,7 +163,7 @@ C_HEAD = """#include <stdbool.h>
 #include <stdio.h>
 #define __device__
 #define __forceinline__ static inline __attribute__((unused))
-#include "formula.h"
+#include "formula.cuh"
 """
 
 C_TABLE = """
@@ -224,10 +224,10 @@ def check_code(result, generator, root, count, seed=7):
     text = C_HEAD + "struct names { int " + ", ".join(names) + "; };\n"
     rows, want = [], []
     for i, (name, formula, params) in enumerate(masks):
-        text += c_functions(i, g.ask("formula", f"mine masks {name}"))
+        text += c_functions(i, g.ask("formula", f"mine masks x{name}"))
         n, tile_m, tile_n = sizes(r, params)
         words = " ".join(f"{k}={v}" for k, v in n.items())
-        told = g.ask("tiles", f"mine {name} {tile_m} {tile_n} {words}").split()
+        told = g.ask("tiles", f"mine x{name} {tile_m} {tile_n} {words}").split()
         right = brute(keeps(formula, ["seq_q", "seq_k", "head", *params]), n, tile_m, tile_n)
         want.append(["".join(a + b for a, b in zip(x, y, strict=True))
                      for x, y in zip(told, right, strict=True)])
@@ -239,7 +239,7 @@ def check_code(result, generator, root, count, seed=7):
         with open(source, "w", encoding="utf-8") as file:
             file.write(text + C_TABLE % "".join(rows))
         done = subprocess.run(["gcc", "-std=c17", "-O0", "-fsanitize=undefined",
-                               "-fno-sanitize-recover=all", "-I" + root + "/tests", "-o",
+                               "-fno-sanitize-recover=all", "-I" + root + "/templates/device", "-o",
                                program, source], capture_output=True, text=True, check=False)
         result.expect(done.returncode == 0, "gcc: " + done.stderr[:2000])
         out = subprocess.run([program], capture_output=True, text=True, check=False)

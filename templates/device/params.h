@@ -18,6 +18,7 @@ struct fwd_params {
     int row_tiles, tile_groups, short_tiles;
     int section;      /* (batch, head) pairs of a section, causal only */
     float scale_log2; /* softmax scale * log2(e) */
+    int mask_args[4]; /* of a mask that a spec declares, in its order */
 };
 
 #endif

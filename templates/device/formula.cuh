@@ -1,7 +1,7 @@
-/* formula.h - what the code of masks and scores calls; with `__device__` empty it is plain C.
+/* formula.cuh - what the code of masks and scores calls; with `__device__` empty it is plain C.
    SPDX-License-Identifier: BSD-3-Clause */
-#ifndef WL_FORMULA_H
-#define WL_FORMULA_H
+#ifndef WL_FORMULA_CUH
+#define WL_FORMULA_CUH
 
 typedef long long i64;
 
@@ -17,15 +17,14 @@ typedef long long i64;
     __device__ __forceinline__ type floor_mod##suffix(type a, type b)                            \
     {                                                                                            \
         return a % b + (a % b < 0 ? b : 0);                                                      \
+    }                                                                                            \
+    __device__ __forceinline__ type pick##suffix(bool condition, type a, type b)                 \
+    {                                                                                            \
+        return condition ? a : b;                                                                \
     }
 WL_WHOLE(int, )
 WL_WHOLE(i64, _wide)
 #undef WL_WHOLE
-
-__device__ __forceinline__ i64 pick_wide(bool condition, i64 a, i64 b)
-{
-    return condition ? a : b;
-}
 
 __device__ __forceinline__ bool not_both(bool a, bool b)
 {
