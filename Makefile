@@ -7,7 +7,7 @@ PYTHON ?= python3
 OPT ?= -O2 -g
 LUA_INC ?= /usr/include/lua5.4
 # The most lines that gen/, templates/ and runtime/ may have together; who raises it says why.
-SIZE_LIMIT = 20600
+SIZE_LIMIT = 20900
 # The same for runtime/sim, which stands on gen/base alone.
 SIM_SIZE_LIMIT = 10950
 
@@ -25,7 +25,7 @@ EMBED := $(sort $(wildcard gen/*.lua specs/*.yaml specs/tuned/*.yaml templates/*
 # shared library hides.
 GEN_C := $(filter-out gen/embed.c,$(wildcard gen/*.c))
 CLI_C := $(wildcard runtime/cli*.c) runtime/npy.c runtime/reference.c runtime/json.c \
-	runtime/foreign.c
+	runtime/formula.c runtime/foreign.c
 LIB_C := gen/base.c gen/problem.c $(filter-out $(CLI_C),$(wildcard runtime/*.c))
 SIM_C := $(wildcard runtime/sim/*.c)
 TEST_C := $(filter-out tests/test_sim%,$(wildcard tests/test_*.c))

@@ -17,7 +17,7 @@ local function numbered(spec)
     local numbers = {}
     for i, field in ipairs(spec.fields) do
         numbers[i] = {}
-        for n, value in ipairs(field.values) do numbers[i][value] = n - 1 end
+        for n, value in ipairs(field.listed or field.values) do numbers[i][value] = n - 1 end
     end
     return numbers
 end
@@ -50,9 +50,13 @@ local function take(list, had)
     for _, pair in ipairs(list) do had[pair] = true end
 end
 
--- The steps of a range that are not listed.
+-- The steps of a range that are not listed, or the masks beside the family's own.
 local function unlisted(field)
-    local list, r = {}, field.range
+    local list, r, listed = {}, field.range, {}
+    for _, value in ipairs(field.listed or field.values) do listed[value] = true end
+    for _, value in ipairs(field.values) do
+        if not listed[value] then list[#list + 1] = value end
+    end
     for value = r and r.from or 1, r and r.to or 0, r and r.step or 1 do
         if not field.has[tostring(value)] then list[#list + 1] = value end
     end

@@ -94,7 +94,7 @@ static void set_text(lua_State *L, const char *key, const char *value) {
 
 /* words() → the problem's table: {name, kind, initial, what, size} */
 static int list_words(lua_State *L) {
-    static const char *const kinds[] = {"int", "name", "float"};
+    static const char *const kinds[] = {"int", "name", "float", "list"};
     lua_newtable(L);
     for (int w = 0; w < WL_PROBLEM_WORDS; w++) {
         const wl_word *word = &wl_problem_table[w];

@@ -33,6 +33,7 @@ WARPLOOM_API wl_status wl_gen_spec(wl_gen *gen, const char *path, const char *te
      cover ""           few names that together have, for each spec, every value of every axis
                         (every step of a range) and every legal pair of listed values
      all ""             the names of every candidate at the axes' listed values
+     counts NAME PROBLEM    for people: tiles that are loaded, full and mixed; sizes as given
      formula SPEC masks|scores NAME    a mask or score as it was understood, its C, and the analysis
                         of its tiles or its derivative
      tiles SPEC MASK TILE_M TILE_N KEY=VALUE…    a line for each tile of rows, a character for each

@@ -154,6 +154,13 @@ local verbs = {
     source = function(arg) return render(arg).text end,
     linemap = function(arg) return lines(render(arg).map) end,
     explain = explain,
+    counts = function(arg)
+        local name, words_of = arg:match("^(%S+) (.*)$")
+        local spec, c, p = candidate.find(specs, name)
+        local values = {}
+        for key, value in words_of:gmatch("(%S+)=(%S+)") do values[key] = value end
+        return "tiles\n" .. columns(variants.counts(spec, c, p, values)) .. "\n"
+    end,
     formula = function(arg) return variants.formula(specs, arg) end,
     tiles = function(arg) return variants.tiles(specs, arg) end,
     header = header,

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE /* uselocale: a host's LC_NUMERIC must not change what "0.5" means */
 #include "problem.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <locale.h>
@@ -54,6 +55,24 @@ static bool read_real(const char *text, double *out) {
     return *out == 0 || (*out >= WL_SCALE_MIN && *out <= WL_SCALE_MAX);
 }
 
+/* "-", or whole numbers with commas between. */
+static bool read_list(const char *text, wl_value *out) {
+    out->n = 0;
+    for (bool more = strcmp(text, "-"); more; text++) {
+        char *end;
+        errno = 0;
+        long long number = strtoll(text, &end, 10);
+        if (end == text || errno || out->n == WL_MAX_LIST || number > INT32_MAX ||
+            number < INT32_MIN || isspace((unsigned char)*text))
+            return false;
+        out->list[out->n++] = (int32_t)number;
+        more = *end == ',';
+        if (!more && *end) return false;
+        text = end;
+    }
+    return true;
+}
+
 static wl_status read_value(const wl_word *word, const char *text, wl_value *out) {
     switch (word->kind) {
     case WL_WORD_INT:
@@ -65,6 +84,10 @@ static wl_status read_value(const wl_word *word, const char *text, wl_value *out
         if (read_name(text, out->name)) return WL_OK;
         return fail(WL_EINVAL, "%s: expected a name, [a-z][a-z0-9_]{0,31}, got '%s'", word->name,
                     text);
+    case WL_WORD_LIST:
+        if (read_list(text, out)) return WL_OK;
+        return fail(WL_EINVAL, "%s: expected up to %d whole numbers with commas, or -, got '%s'",
+                    word->name, WL_MAX_LIST, text);
     default:
         if (read_real(text, &out->real)) return WL_OK;
         return fail(WL_EINVAL, "%s: expected 0 or a number from %g to %g, got '%s'", word->name,
@@ -161,15 +184,19 @@ static void print_real(double real, wl_buf *out) {
 
 static void print_words(const wl_problem *problem, bool bucket, wl_buf *out) {
     const char *blank = "";
-    for (int w = 0; w < WL_PROBLEM_WORDS; w++, blank = " ") {
+    for (int w = 0; w < WL_PROBLEM_WORDS; w++) {
         const wl_word *word = &wl_problem_table[w];
         const wl_value *value = &problem->word[w];
         if (bucket && word->kind == WL_WORD_FLOAT) continue;
+        if (word->kind == WL_WORD_LIST && (bucket || !value->n)) continue;
         wl_buf_printf(out, "%s%s=", blank, word->name);
+        blank = " ";
         int64_t number = bucket && word->is_size ? rounded(problem, w) : value->number;
         if (word->kind == WL_WORD_INT) wl_buf_printf(out, "%" PRId64, number);
         if (word->kind == WL_WORD_NAME) wl_buf_text(out, value->name);
         if (word->kind == WL_WORD_FLOAT) print_real(value->real, out);
+        for (int i = 0; i < value->n; i++)
+            wl_buf_printf(out, "%s%" PRId32, i ? "," : "", value->list[i]);
     }
 }
 

@@ -6,7 +6,8 @@
 #include "base.h"
 
 /* How a word's value is read. NAME is [a-z][a-z0-9_]{0,31}; which names exist, a spec decides. */
-typedef enum { WL_WORD_INT, WL_WORD_NAME, WL_WORD_FLOAT } wl_word_kind;
+typedef enum { WL_WORD_INT, WL_WORD_NAME, WL_WORD_FLOAT, WL_WORD_LIST } wl_word_kind;
+#define WL_MAX_LIST 4
 
 /* X(word, kind, default or "" when required or "=other" to follow another, min, max, size, what).
    Canonical order is the table's order. SIZE words are rounded in a choice's key
@@ -16,7 +17,8 @@ typedef enum { WL_WORD_INT, WL_WORD_NAME, WL_WORD_FLOAT } wl_word_kind;
     X(head_dim, INT, "", 1, 65536, 0, "elements of a query and key row")                          \
     X(head_dim_v, INT, "=head_dim", 1, 65536, 0, "elements of a value and output row")            \
     X(dtype, NAME, "", 0, 0, 0, "bf16 or fp16")                                                   \
-    X(mask, NAME, "", 0, 0, 0, "none, or causal (aligned bottom-right)")                          \
+    X(mask, NAME, "", 0, 0, 0, "none, causal (aligned bottom-right), or a spec's: window, sink …") \
+    X(mask_args, LIST, "-", 0, 0, 0, "params of a spec's mask, in its order: 1024,0; -: its own")  \
     X(layout, NAME, "", 0, 0, 0, "bshd or bhsd: the memory order of random and .npy tensors")     \
     X(lse, NAME, "yes", 0, 0, 0, "yes or no: is LSE wanted; without it more kernels will do")     \
     X(batch, INT, "1", 1, 65536, 1, "sequences")                                                  \
@@ -51,6 +53,7 @@ typedef struct {
     char name[33];   /* NAME words */
     int64_t number;  /* INT words */
     double real;     /* FLOAT words */
+    int32_t list[WL_MAX_LIST], n; /* LIST words */
 } wl_value;
 typedef struct {
     wl_value word[WL_PROBLEM_WORDS];
@@ -59,9 +62,9 @@ typedef struct {
 /* Reads "key=value key=value" in any order; fills defaults. EINVAL names the word: unknown (with
    the nearest), repeated, missing, out of range, not a number; or heads no multiple of kv_heads. */
 wl_status wl_problem_parse(const char *text, wl_problem *out);
-/* All words in the table's order, one blank between; scale in %.9g. */
+/* All words in the table's order, one blank between; scale in %.9g; no empty lists. */
 void wl_problem_print(const wl_problem *problem, wl_buf *out);
-/* The same with size words rounded and scale left out: a choice's key. */
+/* The same with size words rounded, scale and lists left out: a choice's key. */
 void wl_problem_bucket(const wl_problem *problem, wl_buf *out);
 
 /* A size, up to the next number of three significant bits (… 8, 10, 12, 14, 16, 20 …): fine enough

@@ -543,7 +543,7 @@ function M.learn(words, guides)
         if word.size then
             local field = {name = word.name, kind = "int", role = "size"}
             M.size_words[#M.size_words + 1], M.size_words.by[word.name] = field, field
-        elseif word.kind ~= "float" and word.name ~= "variant" then
+        elseif word.kind ~= "float" and word.kind ~= "list" and word.name ~= "variant" then
             M.axis_words[#M.axis_words + 1], M.axis_words.by[word.name] = word.name, word
         end
     end

@@ -156,13 +156,12 @@ function M.code(spec, c)
     }}
 end
 
--- The lines of a launch record that say what the mask's params may be.
+-- The lines of a launch record about the mask: its text and what its params may be.
 function M.launch(spec, c)
     local lines, one = {}, spec.masks.by[rawget(c, "mask")]
-    for i, row in ipairs(one and one.params or {}) do
-        lines[#lines + 1] = ("set mask_arg_%d %d"):format(i - 1, row.default)
-        lines[#lines + 1] = ("set mask_arg_%d_from %d"):format(i - 1, row.low)
-        lines[#lines + 1] = ("set mask_arg_%d_to %d"):format(i - 1, row.high)
+    if one then lines[1] = "keep " .. one.text end
+    for _, row in ipairs(one and one.params or {}) do
+        lines[#lines + 1] = ("param %s %d %d %d"):format(row.name, row.default, row.low, row.high)
     end
     return lines
 end
@@ -221,12 +220,13 @@ local function hulls(one)
     return one.keep, one.drop
 end
 
--- The tiles of one (batch, head): f(row tile, column tile, is it full) for each that is not empty.
-local function each_tile(one, n, tile_m, tile_n, f)
+-- The tiles of one (batch, head), whose row tiles begin at first(i): f(row tile, column tile, is it
+-- full) for each that is not empty.
+local function each_tile(one, n, first, tile_n, f)
     local keep, drop = hulls(one)
-    local past = n.seq_k - n.seq_q
-    for i = 0, (n.seq_q + tile_m - 1) // tile_m - 1 do
-        local row0, row1 = i * tile_m + past, math.min((i + 1) * tile_m, n.seq_q) - 1 + past
+    local past, i = n.seq_k - n.seq_q, 0
+    while first(i) < n.seq_q do
+        local row0, row1 = first(i) + past, math.min(first(i + 1), n.seq_q) - 1 + past
         local low, high = keep(n, row0, row1, 0, n.seq_k - 1)
         for j = low // tile_n, low <= high and high // tile_n or -1 do
             local col0, col1 = j * tile_n, math.min((j + 1) * tile_n, n.seq_k) - 1
@@ -236,7 +236,60 @@ local function each_tile(one, n, tile_m, tile_n, f)
                 f(i, j, low > high)
             end
         end
+        i = i + 1
     end
+end
+
+-- The masks that templates know by themselves, as formulas.
+local own_masks = {}
+local function mask_of(spec, name)
+    local text = name == "causal" and "col <= row" or "true"
+    own_masks[name] = own_masks[name] or spec.masks.by[name] or
+        {tree = formula.read(text, formula.scope("keep", {})), params = {}}
+    return spec.masks.by[name] or own_masks[name]
+end
+
+local most_tiles = 4000000 -- that are looked at one by one
+
+-- What a problem's launch does, for people: rows {what, how many}. `values` are its words; rows are
+-- dealt to their tiles in groups, evenly.
+function M.counts(spec, c, p, values)
+    local one, n, ask = mask_of(spec, c.mask), {}, rawget(p, "row_group") or c.tile_m
+    for _, name in ipairs {"seq_q", "seq_k", "heads", "kv_heads"} do
+        n[name] = math.tointeger(values[name])
+    end
+    local i = 0
+    for number in (values.mask_args or ""):gmatch("-?%d+") do
+        i = i + 1
+        if one.params[i] then n[one.params[i].name] = math.tointeger(number) end
+    end
+    for _, row in ipairs(one.params) do n[row.name] = n[row.name] or row.default end
+    local row_tiles, groups = -(-n.seq_q // c.tile_m), -(-n.seq_q // ask)
+    local each = -(-groups // row_tiles)
+    local short = each * row_tiles - groups
+    local function first(tile) return (tile * each - math.min(tile, short)) * ask end
+    local pairs_there = math.tointeger(values.batch) * n.heads
+    local differ = false
+    for _, name in ipairs {"batch", "head", "kv_head"} do
+        differ = differ or formula.depends(one.tree, name)
+    end
+    local looks = differ and pairs_there or 1
+    local all = row_tiles * -(-n.seq_k // c.tile_n)
+    if all * looks > most_tiles then return {{"tiles", "too many to count here"}} end
+    local loaded, full = 0, 0
+    for pair = 0, looks - 1 do
+        n.batch, n.head = pair // n.heads, pair % n.heads
+        n.kv_head = n.head // (n.heads // n.kv_heads)
+        each_tile(one, n, first, c.tile_n, function(_, j, is_full)
+            loaded = loaded + 1
+            if is_full and (j + 1) * c.tile_n <= n.seq_k then full = full + 1 end
+        end)
+    end
+    local times = pairs_there // looks
+    return {{"loaded", ("%d of %d tiles of %d x %d"):format(loaded * times, all * pairs_there,
+            c.tile_m, c.tile_n)},
+        {"full", ("%d: no mask code runs"):format(full * times)},
+        {"mixed", tostring((loaded - full) * times)}}
 end
 
 -- "SPEC NAME TILE_M TILE_N KEY=VALUE…" (params, seq_q, seq_k and other names of the language): a
@@ -257,7 +310,7 @@ function M.tiles(specs, arg)
         lines[i] = {}
         for j = 1, (n.seq_k + tile_n - 1) // tile_n do lines[i][j] = "." end
     end
-    each_tile(one, n, tile_m, tile_n, function(i, j, full)
+    each_tile(one, n, function(i) return i * tile_m end, tile_n, function(i, j, full)
         lines[i + 1][j + 1] = full and "#" or "/"
     end)
     for i, line in ipairs(lines) do lines[i] = table.concat(line) end

@@ -35,14 +35,14 @@ typedef struct {
 /* ---- families: from arguments to a params struct; a new family is a row here ---- */
 
 /* Parameters of one kernel; *items is how many work items its grid shares. `work` is where a
-   launch's scratch goes. */
+   launch's scratch goes, `params` where its mask's do. */
 typedef union {
     struct fwd_params fwd;
 } params;
 typedef struct family {
     const char *name;
     void (*fill)(const wl_call *c, const entry *e, params *out, int64_t *items);
-    size_t work;
+    size_t work, params;
 } family;
 
 static int64_t ceil_div(int64_t a, int64_t b) {
@@ -88,7 +88,8 @@ static void fill_fwd(const wl_call *c, const entry *e, params *out, int64_t *ite
     };
 }
 
-static const family families[] = {{"fwd", fill_fwd, offsetof(params, fwd.work)}};
+static const family families[] = {{"fwd", fill_fwd, offsetof(params, fwd.work),
+                                   offsetof(params, fwd.mask_args)}};
 
 static uint64_t hash_of(const uint64_t *words, size_t count) {
     uint64_t hash = 0;
@@ -201,7 +202,14 @@ static wl_status plan(const wl_context *ctx, const wl_call *c, const entry *e, i
     int64_t items, cluster = e->launch.kernel[index].cluster, sms = ctx->sms;
     if (c->args->sms && c->args->sms < sms) sms = c->args->sms;
     int64_t fit = sms < cluster ? 1 : sms / cluster;
+    wl_status status = WL_OK;
+    int32_t mask_args[WL_MAX_LIST] = {0};
+    if (*c->key.mask_name)
+        status = wl_launch_params(&e->launch, c->args->mask_args, c->args->n_mask_args,
+                                  mask_args);
+    if (status) return status;
     e->bound[index].family->fill(c, e, p, &items);
+    memcpy((char *)p + e->bound[index].family->params, mask_args, sizeof mask_args);
     if (items > MAX_ITEMS)
         return fail(WL_EINVAL,
                     "batch * heads * ceil(seq_q / %" PRId64 ") = %" PRId64
@@ -306,7 +314,10 @@ static bool same_call(const wl_context *ctx, const ready *r, const wl_forward_ar
     return r->e && same_tensor(&a->q, &b->q) && same_tensor(&a->k, &b->k) &&
            same_tensor(&a->v, &b->v) && same_tensor(&a->o, &b->o) && a->lse == b->lse &&
            a->mask == b->mask && !memcmp(&a->scale, &b->scale, sizeof a->scale) &&
-           a->sms == b->sms && a->workspace == b->workspace &&
+           a->n_mask_args == b->n_mask_args &&
+           !memcmp(a->mask_args, b->mask_args, sizeof a->mask_args) &&
+           !strcmp(a->mask_name ? a->mask_name : "", r->e->key.mask_name) && a->sms == b->sms &&
+           a->workspace == b->workspace &&
            a->workspace_bytes == b->workspace_bytes &&
            !strcmp(a->variant ? a->variant : "fwd", r->e->key.variant) &&
            !strcmp(a->kernel ? a->kernel : "", r->e->key.kernel) &&

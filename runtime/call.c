@@ -88,6 +88,13 @@ static wl_status check_plain(const wl_forward_args *args) {
     if (args->mask != WL_MASK_NONE && args->mask != WL_MASK_CAUSAL)
         return fail(WL_EINVAL, "mask = %d: expected WL_MASK_NONE or WL_MASK_CAUSAL",
                     (int)args->mask);
+    if (args->mask_name && (args->q.shape[1] >= 1 << 29 || args->k.shape[1] >= 1 << 29))
+        return fail(WL_EINVAL, "mask_name = '%s': a spec's mask takes less than 2^29 rows and keys",
+                    args->mask_name);
+    if (args->n_mask_args < 0 || args->n_mask_args > WL_MAX_LIST ||
+        (args->n_mask_args && !args->mask_name))
+        return fail(WL_EINVAL, "n_mask_args = %d: expected 0 to %d, and 0 without mask_name",
+                    args->n_mask_args, WL_MAX_LIST);
     double scale = (double)args->scale;
     if (scale != 0 && !(scale >= WL_SCALE_MIN && scale <= WL_SCALE_MAX))
         return fail(WL_EINVAL,
@@ -171,6 +178,10 @@ static wl_status make_key(wl_call *c) {
                            .seq_k = (int32_t)wl_problem_round(k->shape[1])};
     wl_status status =
         put_name(c->key.variant, 33, "variant", args->variant ? args->variant : "fwd");
+    if (!status && args->mask_name && c->seq_k) {
+        status = put_name(c->key.mask_name, 13, "mask_name", args->mask_name);
+        c->key.mask = -1;
+    }
     if (!status && args->kernel) status = put_name(c->key.kernel, 128, "kernel", args->kernel);
     return status;
 }
@@ -183,7 +194,9 @@ wl_status wl_call_problem(const wl_call *c, wl_problem *out) {
     *out = (wl_problem){0};
     strcpy(w[WL_P_variant].name, c->key.variant);
     strcpy(w[WL_P_dtype].name, dtype_names[c->key.dtype]);
-    strcpy(w[WL_P_mask].name, mask_names[c->key.mask]);
+    strcpy(w[WL_P_mask].name, c->key.mask < 0 ? c->key.mask_name : mask_names[c->key.mask]);
+    w[WL_P_mask_args].n = c->key.mask < 0 ? c->args->n_mask_args : 0;
+    memcpy(w[WL_P_mask_args].list, c->args->mask_args, sizeof c->args->mask_args);
     strcpy(w[WL_P_layout].name, c->key.layout ? "bhsd" : "bshd");
     strcpy(w[WL_P_lse].name, c->key.lse ? "yes" : "no");
     w[WL_P_head_dim].number = q[3];

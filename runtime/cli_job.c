@@ -26,10 +26,10 @@ static wl_status read_names(cli_job *j) {
         const char *value[2];
     } table[] = {{WL_P_dtype, {"bf16", "fp16"}},
                  {WL_P_layout, {"bshd", "bhsd"}},
-                 {WL_P_mask, {"none", "causal"}},
                  {WL_P_lse, {"no", "yes"}}};
-    int is[4];
-    for (int i = 0; i < 4; i++) {
+    int is[3];
+    const char *mask = j->problem.word[WL_P_mask].name;
+    for (int i = 0; i < 3; i++) {
         const char *name = j->problem.word[table[i].word].name;
         is[i] = !strcmp(name, table[i].value[1]);
         if (!is[i] && strcmp(name, table[i].value[0]))
@@ -39,8 +39,9 @@ static wl_status read_names(cli_job *j) {
     }
     j->dtype = is[0] ? WL_FP16 : WL_BF16;
     j->bhsd = is[1];
-    j->causal = is[2];
-    j->tensors = is[3] ? TENSORS : LSE;
+    j->causal = !strcmp(mask, "causal");
+    j->mask = j->causal || !strcmp(mask, "none") ? NULL : mask;
+    j->tensors = is[2] ? TENSORS : LSE;
     return WL_OK;
 }
 
@@ -158,6 +159,32 @@ static wl_tensor view(const cli_job *j, int t) {
     return out;
 }
 
+static wl_status choose(const cli_job *j, wl_launch *record) {
+    const wl_request request = {.name = j->kernel,
+                                .problem = &j->problem,
+                                .file = j->file,
+                                .text = j->source.data,
+                                .arch = wl_context_device(j->ctx)->arch,
+                                .device = wl_context_device(j->ctx),
+                                .ptx = j->driver->simulator};
+    return wl_kernel_choose(wl_context_tools(j->ctx), &request, record, NULL);
+}
+
+wl_status cli_job_mask(cli_job *j) {
+    const wl_value *args = &j->problem.word[WL_P_mask_args];
+    if (!j->mask && args->n)
+        return fail(WL_EINVAL, "mask_args: mask=%s has no params",
+                    j->problem.word[WL_P_mask].name);
+    if (!j->mask) return WL_OK;
+    wl_launch *record = wl_alloc(sizeof *record);
+    wl_status status = choose(j, record);
+    if (!status) status = wl_launch_params(record, args->list, args->n, j->params);
+    wl_formula_close(j->keep);
+    j->keep = status ? NULL : wl_formula_open(record->keep, record->param, record->n_params);
+    free(record);
+    return status;
+}
+
 wl_status cli_job_prepare(cli_job *j) {
     j->forward = (wl_forward_args){.size = sizeof j->forward,
                                    .q = view(j, Q),
@@ -168,13 +195,21 @@ wl_status cli_job_prepare(cli_job *j) {
                                    .mask = j->causal ? WL_MASK_CAUSAL : WL_MASK_NONE,
                                    .scale = (float)j->problem.word[WL_P_scale].real,
                                    .variant = j->problem.word[WL_P_variant].name,
-                                   .kernel = j->kernel};
+                                   .kernel = j->kernel,
+                                   .mask_name = j->mask,
+                                   .n_mask_args = j->problem.word[WL_P_mask_args].n};
+    memcpy(j->forward.mask_args, j->problem.word[WL_P_mask_args].list,
+           sizeof j->forward.mask_args);
+    wl_status status = cli_job_mask(j);
+    if (status) return status;
     return j->file ? wl_context_use_source(j->ctx, &j->forward, j->file, j->source.data) : WL_OK;
 }
 
 wl_reference cli_job_reference(const cli_job *j) {
     double scale = j->problem.word[WL_P_scale].real;
-    return (wl_reference){.dtype = j->dtype,
+    return (wl_reference){.keep = j->keep,
+                          .params = {j->params[0], j->params[1], j->params[2], j->params[3]},
+                          .dtype = j->dtype,
                           .causal = j->causal,
                           .bhsd = j->bhsd,
                           .batch = j->shape[Q][0],
@@ -205,14 +240,7 @@ void cli_job_findings(const cli_job *j, cli_findings *list) {
 
 wl_status cli_job_chosen(const cli_job *j, char name[128]) {
     wl_launch *record = wl_alloc(sizeof *record);
-    const wl_request request = {.name = j->kernel,
-                                .problem = &j->problem,
-                                .file = j->file,
-                                .text = j->source.data,
-                                .arch = wl_context_device(j->ctx)->arch,
-                                .device = wl_context_device(j->ctx),
-                                .ptx = j->driver->simulator};
-    wl_status status = wl_kernel_choose(wl_context_tools(j->ctx), &request, record, NULL);
+    wl_status status = choose(j, record);
     if (!status) memcpy(name, record->choice, 128);
     free(record);
     return status;
@@ -230,5 +258,6 @@ void cli_job_clear(cli_job *j) {
 void cli_job_close(cli_job *j) {
     cli_job_clear(j);
     wl_close(j->ctx);
+    wl_formula_close(j->keep);
     wl_buf_free(&j->source);
 }

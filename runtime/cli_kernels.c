@@ -332,6 +332,11 @@ static wl_status explain_problem(wl_tools *tools, const wl_problem *problem, wl_
         out->size -= strlen(by_name);
         wl_buf_printf(out, "chosen by\n  %s\n", launch->by);
     }
+    if (!status) {
+        char *asked = wl_format("%.*s %s", (int)strcspn(out->data, "\n"), out->data, subject.data);
+        status = wl_tools_ask(tools, "counts", asked, out);
+        free(asked);
+    }
     if (!status) status = explain_layers(tools, &request, out);
     wl_buf_free(&subject);
     free(launch);

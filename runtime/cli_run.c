@@ -118,13 +118,35 @@ static wl_status write_outputs(const cli_args *args, const cli_job *j) {
     return status;
 }
 
+/* The pairs that a row of a batch and head keeps. */
+static double kept(const cli_job *j, const wl_reference *r, int64_t row) {
+    double name[WL_F_params + WL_MAX_PARAMS], pairs = 0;
+    wl_reference_names(r, row / r->seq_q / r->heads, row / r->seq_q % r->heads, row % r->seq_q,
+                       name);
+    for (int64_t col = 0; col < r->seq_k; col++) {
+        name[WL_F_col] = (double)col;
+        pairs += wl_formula_value(j->keep, name);
+    }
+    return pairs;
+}
+
+/* The pairs that a spec's mask keeps: counted, or where that are many, of rows spread evenly. */
+static double kept_pairs(const cli_job *j) {
+    const wl_reference r = cli_job_reference(j);
+    int64_t rows = r.batch * r.heads * r.seq_q, step = 1 + rows * r.seq_k / (1 << 24);
+    double pairs = 0, looked = 0;
+    for (int64_t row = 0; row < rows; row += step, looked++) pairs += kept(j, &r, row);
+    return pairs * (double)rows / looked;
+}
+
 /* Two matrix products, over the pairs that the mask lets through. */
 static double flops(const cli_job *j) {
     double seq_q = (double)j->shape[Q][1], seq_k = (double)j->shape[K][1], pairs = seq_q * seq_k;
     if (j->causal && seq_q <= seq_k) pairs -= seq_q * (seq_q - 1) / 2;
     else if (j->causal) pairs = seq_k * (seq_k + 1) / 2;
-    double dims = (double)(j->shape[Q][3] + j->shape[V][3]);
-    return 2 * dims * pairs * (double)j->shape[Q][0] * (double)j->shape[Q][2];
+    pairs *= (double)j->shape[Q][0] * (double)j->shape[Q][2];
+    if (j->keep) pairs = kept_pairs(j);
+    return 2 * (double)(j->shape[Q][3] + j->shape[V][3]) * pairs;
 }
 
 static void print(const cli_args *args, const cli_job *j, const char *name, double seconds,

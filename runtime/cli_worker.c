@@ -163,9 +163,11 @@ static wl_status open_problem(worker *w, char *rest) {
     next.ctx = j->ctx;
     next.driver = j->driver;
     next.device_name = j->device_name;
+    wl_formula_close(j->keep);
     *j = next;
     w->ready = false;
     if (!j->ctx) status = cli_job_open(j, w->args);
+    if (!status) status = cli_job_mask(j);
     if (!status && !stay) status = make_tensors(w);
     if (status) return status;
     const wl_reference reference = cli_job_reference(j);

@@ -56,6 +56,19 @@ static const char *read_set(wl_launch *out, char *rest) {
     return wrong ? wrong : put_number(&out->set[i].number, rest, INT64_MIN, INT64_MAX);
 }
 
+static const char *read_param(wl_launch *out, char *rest) {
+    if (out->n_params == WL_MAX_LIST) return "too many params";
+    int i = out->n_params++;
+    int64_t number[3] = {0};
+    const char *wrong = put_text(out->param[i], sizeof out->param[i], next_word(&rest));
+    for (int k = 0; k < 3 && !wrong; k++)
+        wrong = put_number(&number[k], next_word(&rest), INT32_MIN, INT32_MAX);
+    out->range[i].value = (int32_t)number[0];
+    out->range[i].least = (int32_t)number[1];
+    out->range[i].most = (int32_t)number[2];
+    return wrong;
+}
+
 static const char *read_kernel(wl_launch *out, char *rest) {
     if (out->n_kernels == WL_MAX_KERNELS) return "too many kernels";
     wl_launch_kernel *kernel = &out->kernel[out->n_kernels++];
@@ -93,6 +106,8 @@ static const row rows[] = {
     {"by", .cut = true, TEXT(wl_launch, by)},
     {"arch", TEXT(wl_launch, arch)},
     {"axis", .read = read_axis},
+    {"keep", TEXT(wl_launch, keep)},
+    {"param", .read = read_param},
     {"scratch", NUMBER(wl_launch, scratch, 0, WL_MAX_SCRATCH)},
     {"set", .read = read_set},
     {"kernel", .read = read_kernel},
@@ -155,6 +170,22 @@ int64_t wl_launch_set(const wl_launch *launch, const char *word, int64_t otherwi
     for (int i = 0; i < launch->n_sets; i++)
         if (!strcmp(launch->set[i].word, word)) return launch->set[i].number;
     return otherwise;
+}
+
+wl_status wl_launch_params(const wl_launch *launch, const int32_t *given, int n,
+                           int32_t out[WL_MAX_LIST]) {
+    memset(out, 0, WL_MAX_LIST * sizeof *out);
+    if (n > launch->n_params)
+        return fail(WL_EINVAL, "mask_args: %d numbers, but the mask of %s has %d params", n,
+                    launch->choice, launch->n_params);
+    for (int i = 0; i < launch->n_params; i++) {
+        out[i] = i < n ? given[i] : launch->range[i].value;
+        if (out[i] < launch->range[i].least || out[i] > launch->range[i].most)
+            return fail(WL_EINVAL,
+                        "mask_args: %s = %" PRId32 ": expected %" PRId32 " to %" PRId32,
+                        launch->param[i], out[i], launch->range[i].least, launch->range[i].most);
+    }
+    return WL_OK;
 }
 
 wl_status wl_launch_fits(const wl_launch *launch, const wl_problem *problem) {

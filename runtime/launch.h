@@ -11,6 +11,8 @@
      arch ARCH            the machine its kernels are for; sm_90a when left out
      axis WORD VALUE      a word of the problem that the candidate is made for; `lse no`: it has no
                           LSE to give
+     keep FORMULA         the mask, where a spec declares it, as it is written there
+     param NAME DEFAULT LEAST MOST    a param of it
      scratch BYTES        device memory a call needs, zeroed before its first use and left zero
      set WORD NUMBER      a number for the family's row in attn (tile_m, section_mb, …)
      kernel SYMBOL        begins one launch; several make a call (split + combine, …). The symbol is
@@ -45,12 +47,22 @@ typedef struct {
         int64_t number;
     } set[WL_MAX_SETS];
     wl_launch_kernel kernel[WL_MAX_KERNELS];
+    char keep[304]; /* "": the mask is none of a spec's */
+    int n_params;
+    char param[WL_MAX_LIST][33];
+    struct {
+        int32_t value, least, most;
+    } range[WL_MAX_LIST];
 } wl_launch;
 
 /* ESPEC names the record's line and what is wrong with it. */
 wl_status wl_launch_parse(const char *text, wl_launch *out);
 /* The number of a `set` line; `otherwise` when the record has none. */
 int64_t wl_launch_set(const wl_launch *launch, const char *word, int64_t otherwise);
+/* The params of its mask: the n that are given, and its own for the others. EINVAL names one that
+   is too many or out of its range. */
+wl_status wl_launch_params(const wl_launch *launch, const int32_t *given, int n,
+                           int32_t out[WL_MAX_LIST]);
 /* EINVAL when an axis of the record is not what the problem asks. */
 wl_status wl_launch_fits(const wl_launch *launch, const wl_problem *problem);
 

@@ -78,26 +78,53 @@ static void load_head(state *s, int64_t b, int64_t kv) {
            s->v);
 }
 
-/* softmax(scale * q K^T) V over the first n keys into o; returns the log-sum-exp. */
-static double attend(state *s, int64_t n, double *o) {
+void wl_reference_names(const wl_reference *r, int64_t b, int64_t h, int64_t i,
+                        double name[WL_F_params + WL_MAX_PARAMS]) {
+    const double own[WL_F_params] = {
+        [WL_F_row] = (double)(i + r->seq_k - r->seq_q),
+        [WL_F_seq_q] = (double)r->seq_q,
+        [WL_F_seq_k] = (double)r->seq_k,
+        [WL_F_batch] = (double)b,
+        [WL_F_head] = (double)h,
+        [WL_F_kv_head] = (double)(h / (r->heads / r->kv_heads)),
+        [WL_F_heads] = (double)r->heads,
+        [WL_F_kv_heads] = (double)r->kv_heads,
+    };
+    memcpy(name, own, sizeof own);
+    for (int p = 0; p < WL_MAX_PARAMS; p++) name[WL_F_params + p] = r->params[p];
+}
+
+/* 1 or 0; NaN where the mask's formula makes no sense, so that no result can pass. */
+static double kept(const wl_reference *r, double *name, int64_t col) {
+    name[WL_F_col] = (double)col;
+    return r->keep ? wl_formula_value(r->keep, name) : 1;
+}
+
+/* softmax(scale * q K^T) V over those of the first n keys that the mask keeps, into o; returns the
+   log-sum-exp. */
+static double attend(state *s, int64_t n, double *name, double *o) {
     const wl_reference *r = s->r;
     double top = -INFINITY, sum = 0;
     memset(o, 0, (size_t)r->dim_v * sizeof *o);
     for (int64_t j = 0; j < n; j++) {
         const float *k = s->k + j * r->dim;
+        s->score[j] = -INFINITY;
+        double weight = kept(r, name, j);
+        if (weight == 0) continue;
         double dot = 0;
         for (int64_t c = 0; c < r->dim; c++) dot += (double)s->q[c] * k[c];
-        s->score[j] = dot * r->scale;
+        s->score[j] = dot * r->scale * weight;
         top = fmax(top, s->score[j]);
     }
     for (int64_t j = 0; j < n; j++) {
+        if (s->score[j] == -INFINITY) continue;
         const float *v = s->v + j * r->dim_v;
         double p = exp(s->score[j] - top);
         sum += p;
         for (int64_t c = 0; c < r->dim_v; c++) o[c] += p * v[c];
     }
-    for (int64_t c = 0; c < r->dim_v && n > 0; c++) o[c] /= sum;
-    return n > 0 ? top + log(sum) : -INFINITY;
+    for (int64_t c = 0; c < r->dim_v && sum > 0; c++) o[c] /= sum;
+    return sum > 0 ? top + log(sum) : -INFINITY;
 }
 
 /* A row of O and LSE by its batch, head and place. */
@@ -132,7 +159,9 @@ static void work_out(void *user, int64_t from, int64_t to) {
         matrix q = slice(r, r->q, r->heads, r->seq_q, r->dim, at.b, at.h);
         load_head(&s, at.b, at.h / (r->heads / r->kv_heads));
         decode(r->dtype, (matrix){q.data + at.i * q.stride, 0}, 1, r->dim, s.q);
-        t->rows->lse[n] = attend(&s, r->causal ? at.i + 1 + r->seq_k - r->seq_q : r->seq_k,
+        double name[WL_F_params + WL_MAX_PARAMS];
+        wl_reference_names(r, at.b, at.h, at.i, name);
+        t->rows->lse[n] = attend(&s, r->causal ? at.i + 1 + r->seq_k - r->seq_q : r->seq_k, name,
                                  t->rows->o + n * r->dim_v);
     }
     free(s.k), free(s.v), free(s.q), free(s.score);

@@ -3,7 +3,7 @@
 #ifndef WL_REFERENCE_H
 #define WL_REFERENCE_H
 
-#include "base.h"
+#include "formula.h"
 
 /* Host tensors of one forward call, contiguous, [batch][seq][heads][dim], or with bhsd
    [batch][heads][seq][dim]; lse [batch][heads][seq_q], or NULL:
@@ -15,6 +15,8 @@ typedef struct {
     double scale;
     const uint16_t *q, *k, *v, *o;
     const float *lse;
+    const wl_formula *keep; /* the mask; NULL: causal says it */
+    int32_t params[WL_MAX_PARAMS];
 } wl_reference;
 
 typedef struct {
@@ -40,6 +42,10 @@ void wl_rows_free(wl_rows *rows);
 wl_status wl_reference_compare(const wl_reference *in, const wl_rows *rows, wl_difference *out);
 /* Both at once. */
 wl_status wl_reference_check(const wl_reference *in, double work, wl_difference *out);
+
+/* The names of the mask's formula for row i of a batch and head, but for col. */
+void wl_reference_names(const wl_reference *in, int64_t b, int64_t h, int64_t i,
+                        double name[WL_F_params + WL_MAX_PARAMS]);
 
 /* n normal deviates, a pure function of (seed, stream, index). */
 void wl_reference_random(uint64_t seed, uint64_t stream, wl_dtype dtype, size_t n, uint16_t *out);

@@ -104,6 +104,9 @@ typedef struct {
                             it is first used (a call leaves it zero) and used by one call at a time,
                             as a graph's is; NULL: the context's own */
     size_t workspace_bytes; /* at least what wl_scratch says */
+    const char *mask_name;  /* a mask that a spec declares ("window"), in place of mask; or NULL */
+    int32_t mask_args[4];   /* its params in the spec's order */
+    int n_mask_args;        /* how many are given: the others are the spec's */
 } wl_forward_args;
 
 /* Opens a context on the device of the calling thread's current CUDA context (device 0's primary

@@ -37,7 +37,7 @@ local function is_formula(c) return c.mask ~= "none" and c.mask ~= "causal" end
 
 local function check(c)
     if is_formula(c) and not c.formulas[c.mask] then
-        refuse(c, "mask", "the template has no code for it, and masks no formula")
+        refuse(c, "mask", "the template has no code for it")
     end
     for i = 1, #words do
         local name = words[i][1]
@@ -75,7 +75,8 @@ function M.plan(c)
     p.ones_bytes = c.row_sums == "add" and 0 or 16 * panel_row_bytes
     local consumers, barriers = c.consumer_warpgroups, 2 * 8
     local others = p.ring_bytes + p.ones_bytes + p.o_bytes + c.stages * barriers +
-        (c.schedule == "dynamic" and 2 * (barriers + 4) or 0) + (is_formula(c) and 8 * c.stages or 0)
+        (c.schedule == "dynamic" and 2 * (barriers + 4) or 0) +
+        (is_formula(c) and 8 * c.stages or 0)
     local q_buffer = p.qk_panels * 64 * panel_row_bytes
     local room = others + 2 * consumers * (q_buffer + barriers) <= most_shared
     p.q_stages = c.tile_n == 64 and room and 2 or 1
@@ -91,6 +92,7 @@ function M.plan(c)
     p.looking_registers = is_formula(c) and 56 or 24
     p.register_pool = entry_registers(p.threads) * p.threads
     p.register_sum = 128 * (c.registers_p + c.consumer_warpgroups * c.registers_c)
+    p.row_group = 64 -- rows are dealt to tiles by consumers
     p.pingpong = c.consumer_warpgroups > 1 and 1 or 0
     return p
 end

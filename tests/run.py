@@ -364,7 +364,7 @@ def check_columns():
 # Each module may include what stands before it; the command, everything.
 LAYERS = ["warploom", "base", "problem", "box", "match", "spec", "gen", "driver", "compile",
           "cache", "bundle", "store", "launch", "tools", "tuned", "kernel", "tensor", "context",
-          "call", "attn", "tune", "npy", "reference", "json", "foreign", "cli"]
+          "call", "attn", "tune", "npy", "formula", "reference", "json", "foreign", "cli"]
 
 
 def check_layers():
@@ -654,7 +654,10 @@ def check_second():
 
 def simulated(part):
     """Half of the covering set in the simulator: shapes x schedules, numbers, no finding."""
-    names = Generator().ask("cover").split()[part::2]
+    return in_simulator(Generator().ask("cover").split()[part::2])
+
+
+def in_simulator(names):
     with tempfile.TemporaryDirectory() as cache:
         done = call([BUILD + "/sim_cases", "4", "8", *names], timeout=900, WARPLOOM_CACHE_DIR=cache)
     last = re.fullmatch(r"(\d+) passed, (\d+) failed",
@@ -691,6 +694,15 @@ def check_masks_all():
     return masks(10000, 250)
 
 
+def check_simulated_masks():
+    """Each mask that fwd declares, in kernels of one and of three consumers: 16 shapes or more x
+    schedules, against the float64 evaluator of its text."""
+    names = [f"fwd_d64_bf16_{mask}_{rest}"
+             for mask in ("topleft", "window", "sink", "chunk", "prefix", "dilated")
+             for rest in ("m64n64_s7_w1_opt_dyn_p248c248", "m192n64_s7_w3_opt_dyn_p56c152")]
+    return in_simulator(names)
+
+
 def check_emit_all():
     """Every listed candidate is emitted within the limits of generated/ (--all)."""
     generator, result = Generator(), Result()
@@ -702,6 +714,7 @@ def check_emit_all():
 
 # The long ones first, so that two at a time end together.
 CHECKS = [check_cover_even, check_cover_odd, check_simulated_even, check_simulated_odd,
+          check_simulated_masks,
           check_coverage, check_sanitized, check_threads, check_lines,
           check_knobs, check_unit, check_cli, check_bad, check_python, check_examples,
           check_torture, check_masks, check_bugs, check_alone, check_determinism,

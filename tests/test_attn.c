@@ -123,6 +123,46 @@ TEST(scratch_goes_round) {
     CHECK_INT(state()->retained, 0);
 }
 
+TEST(a_mask_of_a_spec) {
+    open_context(NULL);
+    setenv("FAKE_GEN_RECORD",
+           "choice fwd_fake\nby fake\nkeep col <= row - left\nparam left 10 0 100\n"
+           "param right 3 1 5\nscratch 8\nset tile_m 128\nkernel fwd_fake\nparams fwd\n"
+           "threads 384\nshared 200000\nmap q 64 64\nmap k 64 128\nmap v 64 128\nmap o 64 16\n",
+           1);
+    wl_forward_args a = usual();
+    a.mask_name = "window";
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    CHECK(last()->fwd.mask_args[0] == 10 && last()->fwd.mask_args[1] == 3);
+    a.n_mask_args = 1;
+    a.mask_args[0] = 42;
+    for (int i = 0; i < 2; i++) { /* anew, and as it was kept */
+        CHECK_INT(wl_forward(ctx, &a), WL_OK);
+        CHECK(last()->fwd.mask_args[0] == 42 && last()->fwd.mask_args[1] == 3);
+    }
+    char text[1024];
+    CHECK_INT(wl_explain(ctx, &a, text, sizeof text), WL_OK);
+    CHECK(strstr(text, " mask=window mask_args=42 "));
+    a.mask_args[0] = 101;
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL, "mask_args: left = 101: expected 0 to 100");
+    a.n_mask_args = 3;
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL,
+               "mask_args: 3 numbers, but the mask of fwd_fake has 2 params");
+    a.n_mask_args = 5;
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL,
+               "n_mask_args = 5: expected 0 to 4, and 0 without mask_name");
+    a.n_mask_args = 0;
+    a.mask_name = "abcdefghijklm";
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL,
+               "mask_name = 'abcdefghijklm': longer than 12 characters");
+    a.mask_name = "window";
+    a.q.shape[1] = 1 << 29;
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL,
+               "mask_name = 'window': a spec's mask takes less than 2^29 rows and keys");
+    close_context();
+    unsetenv("FAKE_GEN_RECORD");
+}
+
 TEST(scale_fp16_no_lse_and_layout) {
     open_context(NULL);
     wl_forward_args a = usual();

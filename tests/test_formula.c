@@ -1,7 +1,9 @@
 /* test_formula.c - what masks and scores must not be, each with its exact message and place.
    SPDX-License-Identifier: BSD-3-Clause */
+#include <math.h>
 #include <stdlib.h>
 
+#include "formula.h"
 #include "gen.h"
 #include "test.h"
 
@@ -191,4 +193,44 @@ TEST(mangled_formulas) {
             free(other);
         }
     wl_gen_close(gen);
+}
+
+/* ---- the evaluator that results are checked against ---- */
+
+/* row 7, col 9, seq_q 20, seq_k 30, batch 1, head 3, kv_head 2, heads 8, kv_heads 4; a 5, b -2 */
+static const struct {
+    const char *text;
+    double value;
+} values[] = {
+    {"row", 7}, {"col", 9}, {"seq_q", 20}, {"seq_k", 30}, {"batch", 1}, {"head", 3},
+    {"kv_head", 2}, {"heads", 8}, {"kv_heads", 4}, {"a", 5}, {" b ", -2}, {"true", 1},
+    {"false", 0}, {"1.5e1", 15}, {"col <= row", 0}, {"row<=col", 1}, {"not row < col", 0},
+    {"not not row < col", 1}, {"row - col - 1", -3}, {"row - (col - 1)", -1}, {"-row + col", 2},
+    {"2 * row + col", 23}, {"2 * (row + col)", 32}, {"(row - col) // 3", -1},
+    {"(row - col) % 3", 1}, {"col // 2 * 2", 8}, {"100 // 7 // 2", 7}, {"row / 2", 3.5},
+    {"row < col and col < row or true", 1}, {"true or false and false", 1},
+    {"row == 7 and col != 7", 1}, {"min(row, col)", 7}, {"max(row, min(col, 8))", 8},
+    {"abs(row - col)", 2}, {"-abs(b)", -2}, {"select(row > col, 1, select(a >= 5, 2, 3))", 2},
+    {"exp2(3)", 8}, {"log2(8)", 3}, {"tanh(0)", 0}, {"sigmoid(0)", 0.5},
+    {"min(row, col) <= max(a, b) + 2 and abs(-1) == 1", 1},
+};
+
+TEST(formulas_over_doubles) {
+    static const char params[2][33] = {"a", "b"};
+    static const double name[WL_F_params + WL_MAX_PARAMS] = {7, 9, 20, 30, 1, 3, 2, 8, 4, 5, -2};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        wl_formula *f = wl_formula_open(values[i].text, params, 2);
+        if (wl_formula_value(f, name) != values[i].value) printf("of %s:\n", values[i].text);
+        CHECK(wl_formula_value(f, name) == values[i].value);
+        wl_formula_close(f);
+    }
+    static const char *const senseless[] = {"",        "row row", "row +",    "(row",  "row)",
+                                            "min(row)", "nobody",  "row < ()", "1,2",   "min(1,2,3)",
+                                            "* 2",     "1 not 2", "min 1",    "row[0]", "()"};
+    for (size_t i = 0; i < sizeof senseless / sizeof *senseless; i++) {
+        wl_formula *f = wl_formula_open(senseless[i], params, 2);
+        if (!isnan(wl_formula_value(f, name))) printf("of %s:\n", senseless[i]);
+        CHECK(isnan(wl_formula_value(f, name)));
+        wl_formula_close(f);
+    }
 }

@@ -71,6 +71,10 @@ static const struct {
     {"set ", "launch record, line 1, 'set ': a word is missing"},
     {"kernel a\nmap q 65 64", "launch record, line 2, 'map q 65 64': number out of range"},
     {"kernel a\nmap q 64 257", "launch record, line 2, 'map q 64 257': number out of range"},
+    {"param left 1 0", "launch record, line 1, 'param left 1 0': expected a whole number"},
+    {"param left 1 0 3000000000",
+     "launch record, line 1, 'param left 1 0 3000000000': number out of range"},
+    {"param ", "launch record, line 1, 'param ': a word is missing"},
     {"kernel a\nkernel b\nkernel c\nkernel d",
      "launch record, line 4, 'kernel d': too many kernels"},
     {"kernel a\nparams fwd\nthreads 32", "launch record: no 'choice' line"},
@@ -90,7 +94,8 @@ TEST(too_much_is_refused) {
         const char *line, *message;
         int times;
     } rows[] = {
-        {"axis dtype bf16\n", "launch record, line 14, 'axis dtype bf16': too many axes", 14},
+        {"axis dtype bf16\n", "launch record, line 15, 'axis dtype bf16': too many axes", 15},
+        {"param x 1 0 2\n", "launch record, line 5, 'param x 1 0 2': too many params", 5},
         {"set x 1\n", "launch record, line 17, 'set x 1': too many numbers", 17},
         {"map q 8 1\n", "launch record, line 10, 'map q 8 1': too many maps", 9},
     };

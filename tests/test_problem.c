@@ -30,6 +30,20 @@ TEST(defaults_follow) {
                 "lse=yes batch=1 heads=1 kv_heads=1 seq_q=80 seq_k=80");
 }
 
+TEST(lists_are_printed_when_there_are_any) {
+    static const char *const bucket =
+        "variant=fwd head_dim=128 head_dim_v=128 dtype=bf16 mask=none layout=bshd "
+        "lse=yes batch=1 heads=1 kv_heads=1 seq_q=80 seq_k=80";
+    check_print(LEAST " mask_args=1024,-3",
+                "variant=fwd head_dim=128 head_dim_v=128 dtype=bf16 mask=none mask_args=1024,-3 "
+                "layout=bshd lse=yes batch=1 heads=1 kv_heads=1 seq_q=77 seq_k=77 scale=0",
+                bucket);
+    check_print(LEAST " mask_args=-",
+                "variant=fwd head_dim=128 head_dim_v=128 dtype=bf16 mask=none layout=bshd "
+                "lse=yes batch=1 heads=1 kv_heads=1 seq_q=77 seq_k=77 scale=0",
+                bucket);
+}
+
 TEST(any_order_any_blanks) {
     check_print(
         "\n scale=0.125  seq_k=1\tkv_heads=3 heads=12 seq_q=1025 batch=65535 layout=bhsd\r\n"
@@ -119,6 +133,14 @@ TEST(bad_problems) {
         {"scale=1e-60", "scale: expected 0 or a number from 2e-38 to 2e+38, got '1e-60'"},
         {"scale=1e-400", "scale: expected 0 or a number from 2e-38 to 2e+38, got '1e-400'"},
         {"scale=1e", "scale: expected 0 or a number from 2e-38 to 2e+38, got '1e'"},
+        {"mask_args=1,x", "mask_args: expected up to 4 whole numbers with commas, or -, got '1,x'"},
+        {"mask_args=", "mask_args: expected up to 4 whole numbers with commas, or -, got ''"},
+        {"mask_args=1,", "mask_args: expected up to 4 whole numbers with commas, or -, got '1,'"},
+        {"mask_args=1;2", "mask_args: expected up to 4 whole numbers with commas, or -, got '1;2'"},
+        {"mask_args=1,2,3,4,5",
+         "mask_args: expected up to 4 whole numbers with commas, or -, got '1,2,3,4,5'"},
+        {"mask_args=2147483648",
+         "mask_args: expected up to 4 whole numbers with commas, or -, got '2147483648'"},
         {LEAST " heads=8 kv_heads=3", "problem: heads=8 is no multiple of kv_heads=3"},
         {LEAST " kv_heads=2", "problem: heads=1 is no multiple of kv_heads=2"},
     };

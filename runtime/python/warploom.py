@@ -15,7 +15,7 @@ import torch
 
 _DTYPES, _HERE = {torch.bfloat16: 0, torch.float16: 1}, os.path.dirname(os.path.abspath(__file__))
 # struct wl_forward_args: size, four tensors, lse, mask, scale, variant, kernel, stream, sms, …
-_ARGS = struct.Struct("@N" + "Pi8q" * 4 + "PifPPPiPN")
+_ARGS = struct.Struct("@N" + "Pi8q" * 4 + "PifPPPiPNP5i0P")
 
 
 class Error(RuntimeError):
@@ -75,7 +75,9 @@ def _stream(index):
         return torch.cuda.current_stream(index).cuda_stream
 
 
-def _pack(q, k, v, o, lse, causal, scale, variant, kernel, sms=0):
+def _pack(q, k, v, o, lse, causal, scale, variant, kernel, sms=0, mask=None, mask_args=()):
+    if len(mask_args) > 4:
+        raise Error(f"mask_args: {len(mask_args)} numbers, a mask has at most 4")
     if scale is not None and not 2e-38 <= scale <= 2e38:
         raise Error(f"scale = {scale}: expected None, or a number from 2e-38 to 2e+38")
     fields = [_ARGS.size]
@@ -90,7 +92,8 @@ def _pack(q, k, v, o, lse, causal, scale, variant, kernel, sms=0):
             raise Error(f"{name} requires a gradient: no backward yet, call under torch.no_grad()")
         fields += (t.data_ptr(), dtype, *t.shape, *t.stride())
     return _ARGS.pack(*fields, lse.data_ptr() if lse is not None else 0, int(causal), scale or 0.0,
-                      _address(variant), _address(kernel), _stream(q.get_device()), sms, 0, 0)
+                      _address(variant), _address(kernel), _stream(q.get_device()), sms, 0, 0,
+                      _address(mask), *(*mask_args, 0, 0, 0, 0)[:4], len(mask_args))
 
 
 def _outputs(q, v, out, lse, return_lse):
@@ -109,22 +112,23 @@ def _outputs(q, v, out, lse, return_lse):
 
 
 def forward(q, k, v, causal=False, scale=None, out=None, return_lse=False, *, lse=None,
-            variant=None, kernel=None, sms=0):
+            variant=None, kernel=None, sms=0, mask=None, mask_args=()):
     """softmax(scale * q k^T + mask) v into out (made if None), causal aligned bottom-right, scale
     None as 1/sqrt(head_dim). lse is log sum exp per row, float32 (batch, heads, seq_q); without it
-    out may differ by a rounding. variant: of a spec; kernel: a candidate; sms: most to occupy."""
+    out may differ by a rounding. variant: of a spec; kernel: a candidate; sms: most to occupy;
+    mask: of a spec ("window"), in place of causal, with its params in the spec's order."""
     out, lse = _outputs(q, v, out, lse, return_lse)
-    args = _pack(q, k, v, out, lse, causal, scale, variant, kernel, sms)
+    args = _pack(q, k, v, out, lse, causal, scale, variant, kernel, sms, mask, mask_args)
     _check(library().wl_forward(_context(q.get_device()), args))
     return (out, lse) if return_lse else out
 
 
 def prepared(q, k, v, causal=False, scale=None, out=None, return_lse=False, *, lse=None,
-             variant=None, kernel=None, sms=0):
+             variant=None, kernel=None, sms=0, mask=None, mask_args=()):
     """(library, context, args), compiled and loaded: library.wl_forward(context, args) launches on
     the stream that is current now, as long as the tensors live; out must be given."""
     out, lse = _outputs(q, v, out, lse, return_lse)
-    args = _pack(q, k, v, out, lse, causal, scale, variant, kernel, sms)
+    args = _pack(q, k, v, out, lse, causal, scale, variant, kernel, sms, mask, mask_args)
     _check(library().wl_prepare(_context(q.get_device()), args))
     return library(), _context(q.get_device()), args
 

@@ -39,8 +39,9 @@ static void tell(const subject *k, const shape *s, int schedule, const char *wha
                s->batch, s->heads, s->kv_heads, s->seq_q, s->seq_k, schedule, what);
 }
 
-static void run_shape(harness *h, const subject *k, int index, int n_schedules) {
+static void run_shape(harness *h, subject *k, int index, int n_schedules) {
     shape s = shape_of(index);
+    set_params(k, index);
     bool bhsd = index & 1;
     uint16_t *first = NULL;
     float *first_lse = NULL;
@@ -99,7 +100,9 @@ int main(int argc, char **argv) {
         h.executed = wl_alloc(1 << 20); /* more instructions than any kernel has */
         for (int s = 0; s < SHAPES; s++)
             if (s % every == i % every || s == FULL) run_shape(&h, &k, s, n_schedules);
-        check_executed(&h, &k);
+        /* Under other masks no group of rows begins later than its tile, or ends sooner. */
+        if (!*k.mask || !strcmp(k.mask, "window")) check_executed(&h, &k);
+        wl_formula_close(k.keep);
         free(h.executed);
     }
     close_harness(&h);

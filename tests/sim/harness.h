@@ -23,6 +23,10 @@ typedef struct {
     wl_dtype dtype;
     bool causal, lse; /* lse: it has one to give */
     int dim, dim_v;
+    char mask[33]; /* of a spec, or "" */
+    wl_formula *keep;
+    int n_params;
+    int32_t least[WL_MAX_PARAMS], params[WL_MAX_PARAMS]; /* of the case at hand */
 } subject;
 
 typedef struct {
@@ -84,9 +88,23 @@ __attribute__((unused)) static void read_subject(const harness *h, const char *n
         if (!strcmp(word, "head_dim_v")) out->dim_v = atoi(value);
         if (!strcmp(word, "dtype")) out->dtype = !strcmp(value, "fp16") ? WL_FP16 : WL_BF16;
         if (!strcmp(word, "mask")) out->causal = !strcmp(value, "causal");
+        if (!strcmp(word, "mask") && *record->keep) strcpy(out->mask, value);
         if (!strcmp(word, "lse")) out->lse = !strcmp(value, "yes");
     }
+    if (*record->keep)
+        out->keep = wl_formula_open(record->keep, record->param, record->n_params);
+    out->n_params = record->n_params;
+    for (int i = 0; i < record->n_params; i++) out->least[i] = record->range[i].least;
     free(record);
+}
+
+/* Params of a spec's mask, from 0 to about the length of the shapes, by seed. */
+__attribute__((unused)) static void set_params(subject *k, int seed) {
+    static const int32_t some[] = {30, 0, 130, 3, 64, 200, 1, 77};
+    for (int i = 0; i < k->n_params; i++) {
+        k->params[i] = some[(seed + 3 * i) % 8];
+        if (k->params[i] < k->least[i]) k->params[i] = k->least[i];
+    }
 }
 
 /* The kernel's PTX: owned by *made. */
@@ -163,7 +181,10 @@ __attribute__((unused)) static wl_status run_forward(harness *h, const subject *
                             .lse = k->lse ? (float *)(uintptr_t)h->device_lse : NULL,
                             .mask = k->causal ? WL_MASK_CAUSAL : WL_MASK_NONE,
                             .kernel = k->name,
-                            .sms = h->sms};
+                            .sms = h->sms,
+                            .mask_name = *k->mask ? k->mask : NULL,
+                            .n_mask_args = k->n_params};
+    memcpy(args.mask_args, k->params, sizeof k->params);
     d->cuMemsetD8_v2(h->device[O], 0xff, h->bytes[O]);
     d->cuMemsetD8_v2(h->device_lse, 0xff, h->lse_bytes);
     wl_status status = wl_forward(h->ctx, &args);
@@ -178,7 +199,10 @@ __attribute__((unused)) static wl_status run_forward(harness *h, const subject *
 __attribute__((unused)) static wl_status check_forward(const harness *h, const subject *k,
                                                        const shape *s, bool bhsd, double work) {
     wl_difference difference;
-    const wl_reference reference = {.dtype = k->dtype,
+    const int32_t *p = k->params;
+    const wl_reference reference = {.keep = k->keep,
+                                    .params = {p[0], p[1], p[2], p[3]},
+                                    .dtype = k->dtype,
                                     .causal = k->causal,
                                     .bhsd = bhsd,
                                     .batch = s->batch,
