@@ -422,7 +422,8 @@ local function term_code(W, syntax, term)
         tests = {"col0 <= col1"}
         for i, one in ipairs(late) do tests[i + 1] = may_hold(W, syntax, one) end
     end
-    W.enter(syntax.begin, (table.concat(tests, syntax["and"]):gsub(" AND ", syntax["and"])))
+    local joint = syntax["and"] .. "\n" .. ("    "):rep(W.depth + 1)
+    W.enter(syntax.begin, (table.concat(tests, joint):gsub(" AND ", joint)))
     W.line(syntax.set, "low", "least(low, col0)")
     W.line(syntax.set, "high", "most(high, col1)")
     W.leave()

@@ -150,7 +150,14 @@ function M.code(spec, c)
     local one = spec.masks.by[rawget(c, "mask")]
     if not one then return nil end
     local names = c_names(one, "mask_args")
-    return {type = tiles.type(one.tree), keep = formula.c(one.tree, names), may = {
+    local parts, rest = {}, one.tree
+    while rest.op == "and" do
+        table.insert(parts, 1, formula.c(rest[2], names))
+        rest = rest[1]
+    end
+    table.insert(parts, 1, formula.c(rest, names))
+    local keep = table.concat(parts, " &&\n           ")
+    return {type = tiles.type(one.tree), keep = keep, may = {
         {name = "may_keep", what = "keep", body = tiles.c(one.tree, true, names)},
         {name = "may_drop", what = "drop", body = tiles.c(one.tree, false, names)},
     }}
@@ -249,7 +256,7 @@ local function mask_of(spec, name)
     return spec.masks.by[name] or own_masks[name]
 end
 
-local most_tiles = 4000000 -- that are looked at one by one
+local most_tiles = 1000000 -- that are looked at one by one
 
 -- What a problem's launch does, for people: rows {what, how many}. `values` are its words; rows are
 -- dealt to their tiles in groups, evenly.

@@ -297,6 +297,17 @@ static void explain_cells(cli_rows *rows, char *line) {
     cli_cell(rows, "%s", gap ? gap + strspn(gap, " ") : what);
 }
 
+/* The tiles that the kernel loads, which the problem's sizes and the mask decide. */
+static wl_status explain_tiles(wl_tools *tools, const wl_problem *problem, wl_buf *out) {
+    wl_buf words = {0};
+    wl_problem_print(problem, &words);
+    char *asked = wl_format("%.*s %s", (int)strcspn(out->data, "\n"), out->data, words.data);
+    wl_status status = wl_tools_ask(tools, "counts", asked, out);
+    wl_buf_free(&words);
+    free(asked);
+    return status;
+}
+
 /* Which layer has the problem's kernels, the first that does serves it: a section before the last,
    which stays the one about the choice. */
 static wl_status explain_layers(wl_tools *tools, const wl_request *request, wl_buf *out) {
@@ -304,6 +315,7 @@ static wl_status explain_layers(wl_tools *tools, const wl_request *request, wl_b
     wl_status status = wl_kernel_layers(tools, request);
     char *last = strstr(out->data, "chosen by\n"), *chosen = wl_copy(last ? last : "");
     if (last) out->size = (size_t)(last - out->data);
+    if (!status) status = explain_tiles(tools, request->problem, out);
     wl_buf_text(out, "layers\n");
     for (int i = 0; i < wl_store_count(store) && !status; i++)
         wl_buf_printf(out, "  %s  %s\n", wl_store_layer(store, i),
@@ -331,11 +343,6 @@ static wl_status explain_problem(wl_tools *tools, const wl_problem *problem, wl_
     if (!status && tuned) {
         out->size -= strlen(by_name);
         wl_buf_printf(out, "chosen by\n  %s\n", launch->by);
-    }
-    if (!status) {
-        char *asked = wl_format("%.*s %s", (int)strcspn(out->data, "\n"), out->data, subject.data);
-        status = wl_tools_ask(tools, "counts", asked, out);
-        free(asked);
     }
     if (!status) status = explain_layers(tools, &request, out);
     wl_buf_free(&subject);

@@ -224,9 +224,9 @@ TEST(formulas_over_doubles) {
         CHECK(wl_formula_value(f, name) == values[i].value);
         wl_formula_close(f);
     }
-    static const char *const senseless[] = {"",        "row row", "row +",    "(row",  "row)",
-                                            "min(row)", "nobody",  "row < ()", "1,2",   "min(1,2,3)",
-                                            "* 2",     "1 not 2", "min 1",    "row[0]", "()"};
+    static const char *const senseless[] = {
+        "",    "row row",    "row +", "(row",    "row)",  "min(row)", "nobody", "row < ()",
+        "1,2", "min(1,2,3)", "* 2",   "1 not 2", "min 1", "row[0]",   "()"};
     for (size_t i = 0; i < sizeof senseless / sizeof *senseless; i++) {
         wl_formula *f = wl_formula_open(senseless[i], params, 2);
         if (!isnan(wl_formula_value(f, name))) printf("of %s:\n", senseless[i]);

@@ -30,7 +30,9 @@ class Args(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t)] + [(n, Tensor) for n in "qkvo"] + [
         ("lse", ctypes.c_void_p), ("mask", ctypes.c_int), ("scale", ctypes.c_float),
         ("variant", ctypes.c_char_p), ("kernel", ctypes.c_char_p), ("stream", ctypes.c_void_p),
-        ("sms", ctypes.c_int), ("workspace", ctypes.c_void_p), ("workspace_bytes", ctypes.c_size_t)]
+        ("sms", ctypes.c_int), ("workspace", ctypes.c_void_p), ("workspace_bytes", ctypes.c_size_t),
+        ("mask_name", ctypes.c_char_p), ("mask_args", ctypes.c_int32 * 4),
+        ("n_mask_args", ctypes.c_int)]
 
 
 def allocate(data):

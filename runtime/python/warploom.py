@@ -76,8 +76,6 @@ def _stream(index):
 
 
 def _pack(q, k, v, o, lse, causal, scale, variant, kernel, sms=0, mask=None, mask_args=()):
-    if len(mask_args) > 4:
-        raise Error(f"mask_args: {len(mask_args)} numbers, a mask has at most 4")
     if scale is not None and not 2e-38 <= scale <= 2e38:
         raise Error(f"scale = {scale}: expected None, or a number from 2e-38 to 2e+38")
     fields = [_ARGS.size]
@@ -115,8 +113,7 @@ def forward(q, k, v, causal=False, scale=None, out=None, return_lse=False, *, ls
             variant=None, kernel=None, sms=0, mask=None, mask_args=()):
     """softmax(scale * q k^T + mask) v into out (made if None), causal aligned bottom-right, scale
     None as 1/sqrt(head_dim). lse is log sum exp per row, float32 (batch, heads, seq_q); without it
-    out may differ by a rounding. variant: of a spec; kernel: a candidate; sms: most to occupy;
-    mask: of a spec ("window"), in place of causal, with its params in the spec's order."""
+    out may differ by a rounding. variant, mask (with its params): of a spec; sms: most to take."""
     out, lse = _outputs(q, v, out, lse, return_lse)
     args = _pack(q, k, v, out, lse, causal, scale, variant, kernel, sms, mask, mask_args)
     _check(library().wl_forward(_context(q.get_device()), args))
@@ -125,8 +122,7 @@ def forward(q, k, v, causal=False, scale=None, out=None, return_lse=False, *, ls
 
 def prepared(q, k, v, causal=False, scale=None, out=None, return_lse=False, *, lse=None,
              variant=None, kernel=None, sms=0, mask=None, mask_args=()):
-    """(library, context, args), compiled and loaded: library.wl_forward(context, args) launches on
-    the stream that is current now, as long as the tensors live; out must be given."""
+    """(library, context, args), loaded: library.wl_forward(context, args) launches, given out."""
     out, lse = _outputs(q, v, out, lse, return_lse)
     args = _pack(q, k, v, out, lse, causal, scale, variant, kernel, sms, mask, mask_args)
     _check(library().wl_prepare(_context(q.get_device()), args))
