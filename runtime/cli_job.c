@@ -40,7 +40,7 @@ static wl_status read_names(cli_job *j) {
     j->dtype = is[0] ? WL_FP16 : WL_BF16;
     j->bhsd = is[1];
     j->causal = !strcmp(mask, "causal");
-    j->mask = j->causal || !strcmp(mask, "none") ? NULL : mask;
+    j->masked = !j->causal && strcmp(mask, "none");
     j->tensors = is[2] ? TENSORS : LSE;
     return WL_OK;
 }
@@ -172,10 +172,10 @@ static wl_status choose(const cli_job *j, wl_launch *record) {
 
 wl_status cli_job_mask(cli_job *j) {
     const wl_value *args = &j->problem.word[WL_P_mask_args];
-    if (!j->mask && args->n)
+    if (!j->masked && args->n)
         return fail(WL_EINVAL, "mask_args: mask=%s has no params",
                     j->problem.word[WL_P_mask].name);
-    if (!j->mask) return WL_OK;
+    if (!j->masked) return WL_OK;
     wl_launch *record = wl_alloc(sizeof *record);
     wl_status status = choose(j, record);
     if (!status) status = wl_launch_params(record, args->list, args->n, j->params);
@@ -196,7 +196,8 @@ wl_status cli_job_prepare(cli_job *j) {
                                    .scale = (float)j->problem.word[WL_P_scale].real,
                                    .variant = j->problem.word[WL_P_variant].name,
                                    .kernel = j->kernel,
-                                   .mask_name = j->mask,
+                                   .mask_name =
+                                       j->masked ? j->problem.word[WL_P_mask].name : NULL,
                                    .n_mask_args = j->problem.word[WL_P_mask_args].n};
     memcpy(j->forward.mask_args, j->problem.word[WL_P_mask_args].list,
            sizeof j->forward.mask_args);

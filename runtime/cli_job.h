@@ -21,7 +21,7 @@ typedef struct {
     wl_problem problem;
     wl_dtype dtype;
     bool bhsd, causal;
-    const char *mask;  /* a mask that a spec declares, or NULL */
+    bool masked;       /* by a mask that a spec declares */
     wl_formula *keep;  /* what it says, once it is prepared */
     int32_t params[WL_MAX_PARAMS];
     int tensors; /* how many there are: LSE is the last, where the problem asks for it */

@@ -212,6 +212,16 @@ class Tune(unittest.TestCase):
         for reply in replies[7:]:
             self.assertEqual(reply, "bad this driver has no GPU: nothing can be timed")
 
+    def test_the_worker_with_masks(self):
+        problem = ("head_dim=64 dtype=bf16 layout=bshd heads=2 seq_q=130 seq_k=200 mask=window "
+                   "mask_args=")
+        name = "fwd_d64_bf16_window_m128n64_s4_w2_exact_dyn_p56c224"
+        replies = self.worker(f"problem 0 {problem}9,4", f"check {name} section_mb 32",
+                              f"problem 0 {problem}70", f"check {name} section_mb 32",
+                              f"problem 0 {problem}70,-1")
+        self.assertEqual(replies[:4], ["good"] * 4)
+        self.assertEqual(replies[4], "bad mask_args: right = -1: expected 0 to 1073741824")
+
     def test_the_worker_without_lse(self):
         problem = "head_dim=64 dtype=bf16 mask=causal layout=bshd heads=2 seq_q=100 lse="
         names = self.run_it("list", *(problem + "no").split()).stdout.split()
