@@ -276,7 +276,7 @@ class Foreign(Simulator):
         invalid = "CUDA_ERROR_INVALID_VALUE"
         place = lambda launch, text: "l.json:1:%d" % (json.dumps(launch).index(text) + 1)
         self.expect("", "l.json:1:1: expected a value")
-        self.expect(b"{\"entry\": \"\xff\x00\"}", "X")
+        self.expect(b"{\"entry\": \"\xff\x00\"}", "l.json:1:12: expected UTF-8")
         self.expect({**LAUNCH, "entry": "scal"}, "l.json:1:11: cuLibraryGetKernel: CUDA_ERROR_NOT_"
                     "FOUND (the image has no entry 'scal')")
         launch = {**LAUNCH, "params": struct_of[:1]}
