@@ -106,9 +106,8 @@ static void print_help(const command *c) {
            "5 no device, 6 verification failed, 130 interrupted.\n");
 }
 
-/* "...; did you mean 'x'?", or where to read on. */
-static wl_status unknown(const char *where, const char *what, const char *word,
-                         const char *const *words, size_t n, const char *help) {
+wl_status cli_unknown(const char *where, const char *what, const char *word,
+                      const char *const *words, size_t n, const char *help) {
     const char *near = wl_nearest(word, words, n);
     if (near)
         return fail(WL_EINVAL, "%sunknown %s '%s'; did you mean '%s'?", where, what, word, near);
@@ -123,7 +122,7 @@ static wl_status find_command(const char *word, const command **out) {
         if (!strcmp(word, command_table[i].name)) *out = &command_table[i];
     }
     if (*word == '-') return fail(WL_EINVAL, "unknown option '%s'; see 'warploom -h'", word);
-    return *out ? WL_OK : unknown("", "command", word, names, n, "-h");
+    return *out ? WL_OK : cli_unknown("", "command", word, names, n, "-h");
 }
 
 static wl_status find_option(const command *c, const char *word, int *out) {
@@ -136,7 +135,7 @@ static wl_status find_option(const command *c, const char *word, int *out) {
     }
     if (*out >= 0) return WL_OK;
     char *where = wl_format("%s: ", c->name), *help = wl_format("%s -h", c->name);
-    wl_status status = unknown(where, "option", word, names, n, help);
+    wl_status status = cli_unknown(where, "option", word, names, n, help);
     free(where), free(help);
     return status;
 }
@@ -161,6 +160,36 @@ static wl_status take_option(const command *c, char *word, char *next, cli_args 
     else if (out->value[o]) return fail(WL_EINVAL, "%s: %s is given twice", c->name, word);
     out->value[o] = value;
     return WL_OK;
+}
+
+wl_status cli_need_out(const cli_args *args, const char *name, const char *what) {
+    if (args->value[OPTION_OUT]) return WL_OK;
+    return fail(WL_EINVAL, "%s %s: -o is missing: %s", name, args->operand[0], what);
+}
+
+/* Without its comment, and the blanks around. */
+static char *trimmed(char *line) {
+    line[strcspn(line, "#\r")] = '\0';
+    line += strspn(line, " \t");
+    size_t size = strlen(line);
+    while (size && strchr(" \t", line[size - 1])) line[--size] = '\0';
+    return line;
+}
+
+wl_status cli_lines(const cli_text *text,
+                    wl_status (*each)(void *user, const char *file, int number, char *line),
+                    void *user) {
+    wl_buf bytes = {0};
+    wl_status status = wl_file_read(text->file, text->limit, &bytes);
+    if (!status && bytes.size && memchr(bytes.data, '\0', bytes.size))
+        status = fail(WL_EINVAL, "%s: has a NUL byte: expected text, %s", text->file, text->what);
+    char *rest = bytes.data, *line;
+    for (int number = 1; !status && (line = strsep(&rest, "\n")); number++) {
+        if (text->comments) line = trimmed(line);
+        if (*line) status = each(user, text->file, number, line);
+    }
+    wl_buf_free(&bytes);
+    return status;
 }
 
 wl_status cli_number(const cli_args *args, cli_option option, uint64_t *out) {

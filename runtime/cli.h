@@ -75,6 +75,24 @@ void cli_log(void *user, const char *text);
 void cli_printed(void);
 /* A copy for the terminal: control characters and what is no UTF-8 as \xNN. */
 char *cli_escape(const char *text);
+/* EINVAL: "WHERE: unknown WHAT 'WORD'; did you mean 'x'?", or which `warploom HELP` to read. */
+wl_status cli_unknown(const char *where, const char *what, const char *word,
+                      const char *const *words, size_t n, const char *help);
+/* EINVAL unless -o, which is `what`, is given; `name` is a command of several words, and operand[0]
+   the one that was asked for. */
+wl_status cli_need_out(const cli_args *args, const char *name, const char *what);
+/* A text file that is read line by line. */
+typedef struct {
+    const char *file;
+    size_t limit;     /* bytes */
+    const char *what; /* what the lines are, for messages */
+    bool comments;    /* # begins one; blanks around a line go, and lines of nothing else */
+} cli_text;
+/* Calls each(user, file, number, line), which may change the line, until one fails. EINVAL: the
+   file has a NUL byte, behind which a line would be lost. */
+wl_status cli_lines(const cli_text *text,
+                    wl_status (*each)(void *user, const char *file, int number, char *line),
+                    void *user);
 /* An option's value as a whole number. EINVAL. */
 wl_status cli_number(const cli_args *args, cli_option option, uint64_t *out);
 /* The driver of *device, else of --device, else of WARPLOOM_DEVICE, else the GPU's, else the

@@ -12,10 +12,6 @@
 #include "cli.h"
 #include "tuned.h"
 
-static const char *kind_name(wl_cache_kind kind) {
-    return kind == WL_CACHE_CHOICE ? "choice" : kind == WL_CACHE_KERNEL ? "kernel" : "tuned";
-}
-
 /* With the keys of WARPLOOM_TRUST, as the library. */
 static wl_status open_bundle(const char *path, wl_bundle **out) {
     const char *file = getenv("WARPLOOM_TRUST");
@@ -136,7 +132,7 @@ static wl_status list(const cli_args *args) {
         wl_buf why = {0};
         status = judge(b, i, &t, &why);
         wl_hash_hex(&e.key, hex);
-        cli_cell(&rows, "%s", kind_name(e.kind));
+        cli_cell(&rows, "%s", wl_cache_kind_name(e.kind));
         cli_cell(&rows, "%s", e.name);
         cli_cell(&rows, "%s", *e.arch ? e.arch : "-");
         if (e.toolkit) cli_cell(&rows, "%d.%d", e.toolkit / 1000, e.toolkit % 1000 / 10);
@@ -169,7 +165,7 @@ static wl_status verify_entry(const wl_bundle *b, int i) {
             wl_buf_text(&why, "its image is of another arch or toolkit than the index states");
     }
     if (!status && why.size)
-        status = fail(WL_EVERIFY, "%s: %s: %s", kind_name(e.kind), e.name, why.data);
+        status = fail(WL_EVERIFY, "%s: %s: %s", wl_cache_kind_name(e.kind), e.name, why.data);
     wl_buf_free(&text), wl_buf_free(&why);
     return status;
 }
@@ -212,7 +208,7 @@ static wl_status compare(const wl_bundle *a, const wl_bundle *b, const char *whe
         if (k >= 0 && other) status = same_payload(a, i, b, k, &same);
         if (k >= 0 && same) continue;
         cli_cell(rows, "%s", k < 0 ? where : "differs");
-        cli_cell(rows, "%s", kind_name(e.kind));
+        cli_cell(rows, "%s", wl_cache_kind_name(e.kind));
         cli_cell(rows, "%s", e.name);
     }
     return status;
@@ -252,16 +248,11 @@ static wl_status add_all(const wl_bundle *b, const char *path, wl_pack *pack) {
     return status;
 }
 
-static wl_status need_out(const cli_args *args, const char *what) {
-    if (args->value[OPTION_OUT]) return WL_OK;
-    return fail(WL_EINVAL, "bundle %s: -o is missing: %s", args->operand[0], what);
-}
-
 static wl_status merge(const cli_args *args) {
     wl_bundle_facts facts = {0};
     wl_pack pack = {0};
     wl_buf bytes = {0};
-    wl_status status = need_out(args, "the bundle to write");
+    wl_status status = cli_need_out(args, "bundle", "the bundle to write");
     for (int i = 1; i < args->n_operands && !status; i++) {
         wl_bundle *b;
         status = open_bundle(args->operand[i], &b);
@@ -288,7 +279,7 @@ static wl_status extract_entry(const wl_bundle *b, int i, const char *folder) {
     wl_hash_hex(&e.key, hex);
     for (char *at = name; *at; at++)
         if (!strchr("abcdefghijklmnopqrstuvwxyz0123456789_=", *at)) *at = '-';
-    const char *kind = kind_name(e.kind);
+    const char *kind = wl_cache_kind_name(e.kind);
     if (e.kind == WL_CACHE_KERNEL) kind = *e.arch == 'c' ? "ptx" : "cubin";
     char *path = wl_format("%s/%s-%.12s.%s", folder, name, hex, kind);
     wl_status status = wl_bundle_take(b, i, &bytes);
@@ -301,7 +292,7 @@ static wl_status extract_entry(const wl_bundle *b, int i, const char *folder) {
 static wl_status extract(const cli_args *args) {
     const char *folder = args->value[OPTION_OUT];
     wl_bundle *b = NULL;
-    wl_status status = need_out(args, "the folder to write to");
+    wl_status status = cli_need_out(args, "bundle", "the folder to write to");
     if (!status) status = open_bundle(args->operand[1], &b);
     if (!status && mkdir(folder, 0777) && errno != EEXIST)
         status = fail(WL_EFAIL, "%s: cannot make the folder: %s", folder, strerror(errno));
@@ -324,7 +315,7 @@ static wl_status keygen(const cli_args *args) {
     wl_hash secret, shown;
     char hex[2 * WL_HASH_BYTES + 1];
     wl_status status =
-        need_out(args, "the file of the secret key; FILE.pub will be the public one");
+        cli_need_out(args, "bundle", "the file of the secret key; FILE.pub will be the public one");
     if (status) return status;
     wl_sign_keys(&secret, &shown);
     wl_hash_hex(&secret, hex);
@@ -392,11 +383,7 @@ wl_status cli_bundle(const cli_args *args) {
     size_t v = 0;
     for (size_t i = 0; i < VERBS; i++) names[i] = verbs[i].name;
     while (v < VERBS && strcmp(verb, names[v])) v++;
-    const char *near = v < VERBS ? NULL : wl_nearest(verb, names, VERBS);
-    if (v == VERBS)
-        return fail(WL_EINVAL, "bundle: unknown word '%s'; %s%s%s", verb,
-                    near ? "did you mean '" : "see 'warploom bundle -h'", near ? near : "",
-                    near ? "'?" : "");
+    if (v == VERBS) return cli_unknown("bundle: ", "word", verb, names, VERBS, "bundle -h");
     int n = args->n_operands - 1;
     if (n < verbs[v].min || (verbs[v].max && n > (verbs[v].max < 0 ? 0 : verbs[v].max)))
         return fail(WL_EINVAL, "bundle %s: expected %s", verb,

@@ -2,7 +2,6 @@
    SPDX-License-Identifier: BSD-3-Clause */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,27 +46,17 @@ static wl_status add_subject(build *b, const char *where, char *text) {
     return status;
 }
 
-static wl_status read_line(build *b, const char *file, int number, char *line) {
-    line[strcspn(line, "#\r")] = '\0';
-    line += strspn(line, " \t");
-    size_t size = strlen(line);
-    while (size && strchr(" \t", line[size - 1])) line[--size] = '\0';
-    if (!size) return WL_OK;
+/* A problem or a candidate's name, as WARPLOOM_MISSES collects them. */
+static wl_status read_line(void *user, const char *file, int number, char *line) {
     char *where = wl_format("%s:%d: ", file, number);
-    wl_status status = add_subject(b, where, line);
+    wl_status status = add_subject(user, where, line);
     free(where);
     return status;
 }
 
-/* A problem or a candidate's name a line, as WARPLOOM_MISSES collects them. */
 static wl_status read_workload(build *b, const char *file) {
-    wl_buf text = {0};
-    wl_status status = file ? wl_file_read(file, MAX_WORKLOAD, &text) : WL_OK;
-    char *rest = text.data, *line;
-    for (int number = 1; !status && (line = strsep(&rest, "\n")); number++)
-        status = read_line(b, file, number, line);
-    wl_buf_free(&text);
-    return status;
+    const cli_text lines = {file, MAX_WORKLOAD, "a problem a line", true};
+    return file ? cli_lines(&lines, read_line, b) : WL_OK;
 }
 
 static wl_status read_operands(build *b) {
@@ -97,12 +86,6 @@ static wl_request request_of(const build *b, const subject *s) {
 }
 
 /* ---- compiling ---- */
-
-static int count_cores(void) {
-    cpu_set_t set;
-    int n = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
-    return n < MAX_COMPILERS ? n : MAX_COMPILERS;
-}
 
 static void want(build *b, const char *name) {
     for (int i = 0; i < b->n_wanted; i++)
@@ -143,7 +126,8 @@ static bool give(build *b, wl_child *child, const wl_buf *environment, int *next
 /* Into the cache, from where they are packed: so a second run goes on where a first was stopped.
    Whatever a worker could not do is done again, and told, by ourselves. */
 static void compile_wanted(build *b) {
-    int n = count_cores(), next = 0, working = 0, done = 0;
+    int n = wl_cores() < MAX_COMPILERS ? wl_cores() : MAX_COMPILERS;
+    int next = 0, working = 0, done = 0;
     wl_child *child = wl_alloc((size_t)n * sizeof *child);
     wl_buf environment = {0};
     wl_tools_environment(b->tools, &environment);
@@ -230,12 +214,12 @@ static wl_status pack_all(build *b) {
 }
 
 /* A line `KIND KEY NAME` of a record, from the layers. */
-static wl_status pack_used(build *b, const char *file, int number, const char *line) {
+static wl_status pack_used(void *user, const char *file, int number, char *line) {
+    build *b = user;
     char kind, hex[2 * WL_HASH_BYTES + 1];
     int end = 0, layer = 0;
     wl_hash key;
     wl_buf bytes = {0};
-    if (!*line) return WL_OK;
     if (sscanf(line, "%c %64s %n", &kind, hex, &end) != 2 || !end || !strchr("ckt", kind) ||
         !wl_hash_parse(hex, &key))
         return fail(WL_EINVAL, "%s:%d: no line that WARPLOOM_RECORD writes", file, number);
@@ -249,14 +233,9 @@ static wl_status pack_used(build *b, const char *file, int number, const char *l
 }
 
 static wl_status pack_record(build *b, const char *file) {
-    wl_buf text = {0};
-    wl_status status = file ? wl_file_read(file, MAX_WORKLOAD, &text) : WL_OK;
-    char *rest = text.data, *line;
-    if (!status) status = wl_tools_read_specs(b->tools);
-    for (int number = 1; !status && (line = strsep(&rest, "\n")); number++)
-        status = pack_used(b, file, number, line);
-    wl_buf_free(&text);
-    return status;
+    const cli_text lines = {file, MAX_WORKLOAD, "lines that WARPLOOM_RECORD writes", false};
+    wl_status status = wl_tools_read_specs(b->tools);
+    return status || !file ? status : cli_lines(&lines, pack_used, b);
 }
 
 static wl_status write_bundle(build *b) {
@@ -298,15 +277,10 @@ static void build_free(build *b) {
     wl_tools_close(b->tools);
 }
 
-static wl_status need_out(const cli_args *args) {
-    if (args->value[OPTION_OUT]) return WL_OK;
-    return fail(WL_EINVAL, "bundle %s: -o is missing: the file to write", args->operand[0]);
-}
-
 wl_status cli_bundle_build(const cli_args *args) {
     build b = {.args = args};
     const char *record = args->value[OPTION_RECORD];
-    wl_status status = need_out(args);
+    wl_status status = cli_need_out(args, "bundle", "the file to write");
     if (!status) status = read_arch(&b);
     if (!status) status = read_operands(&b);
     if (!status) status = read_workload(&b, args->value[OPTION_WORKLOAD]);
@@ -339,7 +313,7 @@ static int run(char **argv, const char *record) {
 wl_status cli_bundle_record(const cli_args *args) {
     build b = {.args = args};
     const char *out = args->value[OPTION_OUT];
-    wl_status status = need_out(args);
+    wl_status status = cli_need_out(args, "bundle", "the file to write");
     if (status) return status;
     char *record = wl_format("%s.record.%ld", out, (long)getpid());
     char **argv = wl_alloc((size_t)args->n_operands * sizeof *argv);

@@ -140,8 +140,8 @@ wl_status cli_bundle_link(const cli_args *args) {
     const char *path = args->operand[1], *out = args->value[OPTION_OUT];
     wl_bundle *b;
     wl_buf bundle = {0}, object = {0};
-    if (!out) return fail(WL_EINVAL, "bundle link: -o is missing: the object, as attn.o");
-    wl_status status = wl_bundle_open(&b, path, NULL);
+    wl_status status = cli_need_out(args, "bundle", "the object, as attn.o");
+    if (!status) status = wl_bundle_open(&b, path, NULL);
     if (status) return status;
     wl_bundle_close(b);
     status = wl_file_read(path, UINT32_MAX, &bundle);

@@ -177,8 +177,8 @@ static wl_status export(wl_cache *cache, const cli_args *args) {
     static const char end[1024];
     cli_rows rows = {.column = column};
     const char *out = args->value[OPTION_OUT];
-    if (!out)
-        return fail(WL_EINVAL, "cache export: -o is missing: the archive to write, as cache.tar");
+    wl_status status = cli_need_out(args, "cache", "the archive to write, as cache.tar");
+    if (status) return status;
     wl_cache_list all;
     wl_buf tar = {0};
     char last[8] = "";
@@ -186,7 +186,7 @@ static wl_status export(wl_cache *cache, const cli_args *args) {
     wl_cache_list_read(cache, &all);
     for (size_t i = 0; i < all.n; i++) n += add_entry(cache, &all.item[i], last, &tar);
     wl_buf_add(&tar, end, sizeof end);
-    wl_status status = wl_file_write(out, tar.data, tar.size);
+    status = wl_file_write(out, tar.data, tar.size);
     cli_cell(&rows, "%zu", n);
     cli_cell(&rows, "%zu", tar.size);
     if (!status) cli_rows_print(&rows, args->value[OPTION_JSON], true);
@@ -287,10 +287,7 @@ wl_status cli_cache(const cli_args *args) {
     size_t v = 0;
     for (size_t i = 0; i < VERBS; i++) names[i] = verbs[i].name;
     while (v < VERBS && strcmp(verb, names[v])) v++;
-    const char *near = v < VERBS ? NULL : wl_nearest(verb, names, VERBS);
-    if (v == VERBS)
-        return fail(WL_EINVAL, "cache: unknown word '%s'; %s%s%s", verb,
-                    near ? "did you mean '" : "see 'warploom cache -h", near ? near : "", "'");
+    if (v == VERBS) return cli_unknown("cache: ", "word", verb, names, VERBS, "cache -h");
     if (verbs[v].run && args->n_operands > 1)
         return fail(WL_EINVAL, "cache %s takes no operand, got '%s'", verb, args->operand[1]);
     wl_tools *tools = NULL;

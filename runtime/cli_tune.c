@@ -38,27 +38,12 @@ static void add(tuning *t, const char *text) {
     t->problem[t->n++] = wl_copy(text);
 }
 
-/* A line of the file; `#` begins a comment. */
-static wl_status read_line(tuning *t, const char *file, int number, char *line) {
+static wl_status read_line(void *user, const char *file, int number, char *line) {
     wl_problem problem;
-    line[strcspn(line, "#\r")] = '\0';
-    if (!line[strspn(line, " \t")]) return WL_OK;
     wl_status status = wl_problem_parse(line, &problem);
     if (status) return fail(status, "%s:%d: %s", file, number, message());
-    add(t, line + strspn(line, " \t"));
+    add(user, line);
     return WL_OK;
-}
-
-static wl_status read_workload(tuning *t, const char *file) {
-    wl_buf text = {0};
-    wl_status status = wl_file_read(file, MAX_WORKLOAD, &text);
-    if (!status && text.size && memchr(text.data, '\0', text.size)) /* what follows would be lost */
-        status = fail(WL_EINVAL, "%s: has a NUL byte: expected text, a problem a line", file);
-    char *rest = text.data, *line;
-    for (int number = 1; !status && (line = strsep(&rest, "\n")); number++)
-        status = read_line(t, file, number, line);
-    wl_buf_free(&text);
-    return status;
 }
 
 static wl_status read_problems(tuning *t) {
@@ -71,7 +56,8 @@ static wl_status read_problems(tuning *t) {
     wl_status status = a->n_operands ? wl_problem_parse(text.data, &problem) : WL_OK;
     if (!status && a->n_operands) add(t, text.data);
     wl_buf_free(&text);
-    if (!status && file) status = read_workload(t, file);
+    const cli_text lines = {file, MAX_WORKLOAD, "a problem a line", true};
+    if (!status && file) status = cli_lines(&lines, read_line, t);
     if (status || t->n) return status;
     return fail(WL_EINVAL, "tune: give PROBLEM, or --workload FILE with a problem a line");
 }

@@ -79,6 +79,7 @@ class Command(Base):
         self.write("gone", "k " + "ab" * 32 + " fwd_x\n")
         self.write("empty", "")
         self.write("work", "# two\n\nhead_dim=64\n")
+        self.write("cut", f"# {NAME}\n\0\n{NAME}\n")
         self.build("a.wlb", NAME)
         for args, code, text in [
                 (("biuld",), 2, "bundle: unknown word 'biuld'; did you mean 'build'?"),
@@ -105,11 +106,15 @@ class Command(Base):
                  "--arch: expected sm_90a, or compute_90a for the simulator, got 'sm_80'"),
                 (("build", "-o", "x", "--workload", "work"), 2,
                  "work:3: problem: dtype is missing: bf16 or fp16"),
+                (("build", "-o", "x", "--workload", "cut"), 2,
+                 "cut: has a NUL byte: expected text, a problem a line"),
                 (("build", "-o", "x", "fwd_none"), 2, "fwd_none"),
                 (("build", "-o", "x", "--record", "used"), 2,
                  "used:1: no line that WARPLOOM_RECORD writes"),
                 (("build", "-o", "x", "--record", "gone"), 1,
                  "gone:1: fwd_x was used, and is in no layer now"),
+                (("build", "-o", "x", "--record", "cut"), 2,
+                 "cut: has a NUL byte: expected text, lines that WARPLOOM_RECORD writes"),
                 (("build", "-o", "x", "--record", "empty"), 1,
                  "bundle build: nothing to pack: no kernel of warploom was used"),
                 (("record", "-o", "x", "--", "false"), 1,
@@ -120,7 +125,7 @@ class Command(Base):
             with self.subTest(args=args):
                 self.assertIn(text, self.bundle(*args, code=code).stderr)
         self.assertEqual(sorted(os.listdir(self.folder)),
-                         ["a.wlb", "cache", "empty", "gone", "key", "used", "work"])
+                         ["a.wlb", "cache", "cut", "empty", "gone", "key", "used", "work"])
 
     def test_the_same_bytes_whatever_the_way(self):
         self.write("work", f"# a problem or a name a line\n{TWO} # here\n\n  {NAME}\n{ONE}\n")

@@ -416,7 +416,7 @@ ROWS = [
     # cache
     Row("cache", 2, say("cache: ls|path|verify|prune|export|explain-key A B is missing; see "
                         "'warploom cache -h'")),
-    Row("cache lsx", 2, say("cache: unknown word 'lsx'; did you mean 'ls'")),
+    Row("cache lsx", 2, say("cache: unknown word 'lsx'; did you mean 'ls'?")),
     Row("cache frobnicate", 2, say("cache: unknown word 'frobnicate'; see 'warploom cache -h'")),
     Row("cache ls all", 2, say("cache ls takes no operand, got 'all'")),
     Row("cache path", 0, out="{T}/c\n", env=CACHE),
