@@ -235,6 +235,13 @@ void wl_hash_field(wl_hasher *h, const void *bytes, size_t size) {
     crypto_generichash_update((void *)h->opaque, bytes, size);
 }
 
+void wl_hash_sum(wl_hasher *h, const wl_hash *key, const void *bytes, size_t size) {
+    unsigned char sum[crypto_shorthash_siphashx24_BYTES];
+    _Static_assert(crypto_shorthash_siphashx24_KEYBYTES <= WL_HASH_BYTES, "half of the key");
+    crypto_shorthash_siphashx24(sum, bytes, size, key->bytes);
+    wl_hash_field(h, sum, sizeof sum);
+}
+
 void wl_hash_text(wl_hasher *h, const char *text) {
     wl_hash_field(h, text, strlen(text));
 }
@@ -256,12 +263,15 @@ wl_hash wl_hash_end(wl_hasher *h) {
     return out;
 }
 
+static const char digits[] = "0123456789abcdef";
+
 void wl_hash_hex(const wl_hash *hash, char hex[2 * WL_HASH_BYTES + 1]) {
-    for (int i = 0; i < WL_HASH_BYTES; i++) sprintf(hex + 2 * i, "%02x", hash->bytes[i]);
+    for (int i = 0; i < 2 * WL_HASH_BYTES; i++)
+        hex[i] = digits[hash->bytes[i / 2] >> (i % 2 ? 0 : 4) & 15];
+    hex[2 * WL_HASH_BYTES] = '\0';
 }
 
 static int digit(char c) {
-    const char *digits = "0123456789abcdef";
     const char *at = c ? strchr(digits, c) : NULL;
     return at ? (int)(at - digits) : -1;
 }

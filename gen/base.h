@@ -62,6 +62,9 @@ typedef struct {
 void wl_hash_begin(wl_hasher *h);
 void wl_hash_field(wl_hasher *h, const void *bytes, size_t size);
 void wl_hash_text(wl_hasher *h, const char *text);
+/* A field of which only SipHash-2-4 (128 bits, under half of the key) goes in, in 0.4 times the
+   time: damage is found as surely, but whoever wants to can make other bytes of the same sum. */
+void wl_hash_sum(wl_hasher *h, const wl_hash *key, const void *bytes, size_t size);
 /* Adds to h->fields, and hashes nothing. */
 void wl_hash_note(wl_hasher *h, const char *name, const char *text);
 /* wl_hash_text and wl_hash_note: the name itself is not hashed. */

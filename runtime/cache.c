@@ -1,4 +1,4 @@
-/* cache.c - entries: one verified file each, DIR/v1/A/B/HEX.KIND, A and B its first two digits.
+/* cache.c - entries: one verified file each, DIR/v2/A/B/HEX.KIND, A and B its first two digits.
    SPDX-License-Identifier: BSD-3-Clause */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -14,7 +14,7 @@
 #include "cache_inner.h"
 
 #define MAGIC "warploom"
-#define SCHEMA 1u
+#define SCHEMA 2u
 #define MAX_PAYLOAD ((size_t)64 << 20) /* a kernel is tens of kilobytes */
 #define STALE 3600                     /* seconds: no write takes so long */
 #define KEPT_BAD 4                     /* faulty entries that are kept, to be looked at */
@@ -69,12 +69,12 @@ static wl_cache_header describe(wl_cache_kind kind, const wl_hash *key, const vo
     wl_hasher hasher;
     wl_hash_begin(&hasher);
     wl_hash_field(&hasher, &h, offsetof(wl_cache_header, hash));
-    wl_hash_field(&hasher, bytes, size);
+    wl_hash_sum(&hasher, key, bytes, size);
     h.hash = wl_hash_end(&hasher);
     return h;
 }
 
-/* The fault of an open entry, NULL when its payload was read to out (header included). */
+/* The fault of an open entry, NULL when it was appended to out, header included. */
 static const char *read_entry(const wl_cache *cache, int fd, wl_cache_kind kind,
                               const wl_hash *key, struct stat *info, wl_buf *out) {
     if (fstat(fd, info)) return strerror(errno);
@@ -82,11 +82,13 @@ static const char *read_entry(const wl_cache *cache, int fd, wl_cache_kind kind,
                                                : "not a regular file";
     if (fault) return fault;
     if ((uint64_t)info->st_size > sizeof(wl_cache_header) + MAX_PAYLOAD) return "too large";
+    size_t before = out->size;
     if (!wl_read_all(fd, (size_t)info->st_size, out)) return strerror(errno);
-    if (out->size < sizeof(wl_cache_header)) return "too short";
-    size_t size = out->size - sizeof(wl_cache_header);
-    wl_cache_header want = describe(kind, key, out->data + sizeof want, size);
-    return memcmp(out->data, &want, sizeof want) ? "corrupt" : NULL;
+    if (out->size - before < sizeof(wl_cache_header)) return "too short";
+    const char *entry = out->data + before;
+    size_t size = out->size - before - sizeof(wl_cache_header);
+    wl_cache_header want = describe(kind, key, entry + sizeof want, size);
+    return memcmp(entry, &want, sizeof want) ? "corrupt" : NULL;
 }
 
 /* Marks an entry as used. One of the future, before the clock was set back, is marked at once. */
@@ -96,11 +98,20 @@ static void touch(int fd, const struct stat *info) {
     if (llabs((long long)now - info->st_mtime) >= WL_CACHE_DAY) futimens(fd, times);
 }
 
+/* Of what was appended since `before` the payload stays, when all of it is good. */
+static void settle(wl_buf *out, size_t before, bool good) {
+    size_t head = sizeof(wl_cache_header), size = good ? out->size - before - head : 0;
+    if (size) memmove(out->data + before, out->data + before + head, size);
+    out->size = before + size;
+    if (out->data) out->data[out->size] = '\0';
+}
+
 static bool get(const wl_cache *cache, wl_cache_kind kind, const wl_hash *key, bool use,
                 wl_buf *out) {
     char below[16], name[WL_CACHE_NAME];
     struct stat info = {0};
-    wl_buf entry = {0}, path = {0};
+    wl_buf path = {0};
+    size_t before = out->size;
     wl_cache_name(kind, key, below, name);
     int folder = wl_cache_folder(cache, below, O_PATH, false);
     if (folder < 0) return false;
@@ -110,17 +121,18 @@ static bool get(const wl_cache *cache, wl_cache_kind kind, const wl_hash *key, b
     bool missing = fd < 0 && errno == ENOENT;
     bool faulty = fd >= 0 || errno == ELOOP; /* not so after EMFILE, EACCES, ESTALE, … */
     const char *fault = fd < 0 ? strerror(errno)
-                               : read_entry(cache, fd, kind, key, &info, &entry);
-    if (!fault) wl_buf_add(out, entry.data + sizeof(wl_cache_header),
-                           entry.size - sizeof(wl_cache_header));
+                               : read_entry(cache, fd, kind, key, &info, out);
+    settle(out, before, !fault);
     if (!fault && use && !strcmp(cache->mode, "rw")) touch(fd, &info);
     if (fault && faulty && !strcmp(cache->mode, "rw"))
         wl_cache_aside(cache, folder, name, fd < 0 ? NULL : &info);
-    wl_cache_path(cache, kind, key, &path);
-    if (fault && !missing) wl_cache_miss(path.data, fault);
+    if (fault && !missing) {
+        wl_cache_path(cache, kind, key, &path);
+        wl_cache_miss(path.data, fault);
+    }
     if (fd >= 0) close(fd);
     close(folder);
-    wl_buf_free(&entry), wl_buf_free(&path);
+    wl_buf_free(&path);
     return !fault;
 }
 

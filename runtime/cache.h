@@ -7,6 +7,8 @@
 
 #include "base.h"
 
+#define WL_CACHE_TOP "v2" /* below DIR: another layout gets another name */
+
 typedef struct wl_cache wl_cache;
 typedef enum { WL_CACHE_CHOICE = 'c', WL_CACHE_KERNEL = 'k', WL_CACHE_TUNED = 't' } wl_cache_kind;
 
@@ -30,7 +32,7 @@ wl_status wl_cache_size(const char *what, const char *text, uint64_t *out);
 
 /* True and the payload appended to out; false (a miss) on any fault whatever: an entry must be a
    regular file of this user or root, writable by nobody else, in folders of which the same is true,
-   and hold what its hash says. A faulty one is moved aside (to DIR/v1/bad) when the cache is
+   and hold what its hash says. A faulty one is moved aside (to DIR/v2/bad) when the cache is
    writable; the next put heals it. Marks the entry as used, once a day. */
 bool wl_cache_get(wl_cache *cache, wl_cache_kind kind, const wl_hash *key, wl_buf *out);
 /* As wl_cache_get, but no use. */

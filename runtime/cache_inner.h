@@ -18,7 +18,6 @@ typedef struct {
 } wl_cache_header;
 _Static_assert(sizeof(wl_cache_header) == 88, "no padding");
 
-#define WL_CACHE_TOP "v1"                     /* below DIR: another layout gets another name */
 #define WL_CACHE_DAY 86400                    /* an entry's mark of use is renewed so seldom */
 #define WL_CACHE_NAME (2 * WL_HASH_BYTES + 8) /* HEX.KIND and its NUL */
 
@@ -44,7 +43,7 @@ void wl_cache_name(wl_cache_kind kind, const wl_hash *key, char below[16],
 bool wl_cache_same(const struct stat *a, const struct stat *b); /* nobody replaced it or used it */
 /* Removes what killed processes left in a folder that is open to be listed: how many files. */
 size_t wl_cache_sweep(int folder);
-/* Takes a faulty entry out of the way, to v1/bad, where a few are kept; not when it is no longer
+/* Takes a faulty entry out of the way, to v2/bad, where a few are kept; not when it is no longer
    what was `seen`. */
 void wl_cache_aside(const wl_cache *cache, int folder, const char *name, const struct stat *seen);
 

@@ -159,7 +159,7 @@ static bool add_entry(wl_cache *cache, const wl_cache_item *item, char last[8], 
     sound = sound && !wl_file_read(path.data, (size_t)item->info.st_size, &file) &&
             file.size > bytes.size &&
             !memcmp(file.data + file.size - bytes.size, bytes.data, bytes.size);
-    const char *name = path.data + strlen(wl_cache_dir(cache)) + 1; /* v1/A/B/HEX.KIND */
+    const char *name = path.data + strlen(wl_cache_dir(cache)) + 1; /* v2/A/B/HEX.KIND */
     for (int size = 3; sound && size <= 7; size += 2) {
         char folder[8];
         snprintf(folder, sizeof folder, "%.*s", size, name);

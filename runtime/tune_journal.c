@@ -33,10 +33,10 @@ void wl_journal_open(wl_journal *j, wl_cache *cache, const wl_hash *key, const c
     char hex[2 * WL_HASH_BYTES + 1];
     wl_hash_hex(key, hex);
     char *name = wl_format("%s.journal", hex);
-    *j = (wl_journal){.path = wl_format("%s/v1/%s", wl_cache_dir(cache), name)};
+    *j = (wl_journal){.path = wl_format("%s/" WL_CACHE_TOP "/%s", wl_cache_dir(cache), name)};
     if (fresh) unlink(j->path);
-    read_lines(j, wl_cache_file(cache, "v1", name, O_RDONLY), head);
-    j->fd = wl_cache_file(cache, "v1", name, O_WRONLY | O_APPEND | O_CREAT);
+    read_lines(j, wl_cache_file(cache, WL_CACHE_TOP, name, O_RDONLY), head);
+    j->fd = wl_cache_file(cache, WL_CACHE_TOP, name, O_WRONLY | O_APPEND | O_CREAT);
     free(name);
     char *first = wl_format("%s\n", j->n ? "\t" : head); /* the tab marks a line that was cut */
     if (j->fd >= 0) wl_write_all(j->fd, first, strlen(first));

@@ -106,7 +106,7 @@ TEST(put_and_get) {
 TEST(path_of_an_entry) {
     fresh("rw");
     char want[256];
-    snprintf(want, sizeof want, "%s/c/v1/a/0/a0a1a2a3a4a5a6a7a8a9aaabacadaeaf"
+    snprintf(want, sizeof want, "%s/c/v2/a/0/a0a1a2a3a4a5a6a7a8a9aaabacadaeaf"
              "b0b1b2b3b4b5b6b7b8b9babbbcbdbebf.kernel", root);
     CHECK_STR(path, want);
 }
@@ -191,8 +191,8 @@ TEST(a_few_faulty_entries_are_kept) {
         write_raw(bytes, 7);
         CHECK_STR(got(), "(miss)");
     }
-    CHECK_STR(shell("cd %s/c/v1/bad && ls | grep -c 'kernel.*[.]bad$'"), "4");
-    CHECK_STR(shell("cd %s/c/v1/bad && cat * | tr -d a-z | fold -w1 | sort | tr -d '\\n'"), "3456");
+    CHECK_STR(shell("cd %s/c/v2/bad && ls | grep -c 'kernel.*[.]bad$'"), "4");
+    CHECK_STR(shell("cd %s/c/v2/bad && cat * | tr -d a-z | fold -w1 | sort | tr -d '\\n'"), "3456");
     CHECK(put("payload"));
     CHECK_STR(got(), "payload");
 }
@@ -365,16 +365,16 @@ TEST(a_place_in_the_way) {
     wl_cache_close(cache);
     cache = other;
     check_folder_reason("c", "not a directory");
-    snprintf(inside, sizeof inside, "%s/v1", file);
+    snprintf(inside, sizeof inside, "%s/v2", file);
     CHECK(!unlink(file) && !mkdir(file, 0700));
     CHECK_INT(wl_file_write(inside, "x", 1), WL_OK);
     CHECK_INT(wl_cache_open(&other, file, NULL, NULL), WL_OK);
     wl_cache_close(cache);
     cache = other;
     CHECK(!put("payload"));
-    check_folder_reason("c/v1", "Not a directory");
+    check_folder_reason("c/v2", "Not a directory");
     CHECK(!wl_cache_probe(cache));
-    check_folder_reason("c/v1", "Not a directory");
+    check_folder_reason("c/v2", "Not a directory");
 }
 
 /* Whoever may write in a folder of the cache may run code: it is not used. */
@@ -383,13 +383,13 @@ TEST(folders_are_distrusted) {
         const char *folder, *spoil, *why;
     } cases[] = {
         {"c", "chmod 0777 %s/c", "writable by others"},
-        {"c/v1", "chmod 0720 %s/c/v1", "writable by others"},
-        {"c/v1/a", "chmod 1777 %s/c/v1/a", "writable by others"},
-        {"c/v1/a/0", "chmod 0702 %s/c/v1/a/0", "writable by others"},
-        {"c/v1", "cd %s && mv c/v1 v1 && ln -s ../v1 c/v1", "Not a directory"},
-        {"c/v1/a/0", "cd %s && mv c/v1/a/0 0 && ln -s ../../../0 c/v1/a/0", "Not a directory"},
+        {"c/v2", "chmod 0720 %s/c/v2", "writable by others"},
+        {"c/v2/a", "chmod 1777 %s/c/v2/a", "writable by others"},
+        {"c/v2/a/0", "chmod 0702 %s/c/v2/a/0", "writable by others"},
+        {"c/v2", "cd %s && mv c/v2 v2 && ln -s ../v2 c/v2", "Not a directory"},
+        {"c/v2/a/0", "cd %s && mv c/v2/a/0 0 && ln -s ../../../0 c/v2/a/0", "Not a directory"},
         {"c", "chown 65534 %s/c", "a folder of another user"},
-        {"c/v1/a", "chown 65534 %s/c/v1/a", "a folder of another user"},
+        {"c/v2/a", "chown 65534 %s/c/v2/a", "a folder of another user"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (geteuid() && strstr(cases[i].spoil, "chown")) continue; /* root alone can give away */
@@ -427,10 +427,10 @@ TEST(other_files_of_the_folder) {
     }
     fresh("rw");
     CHECK(wl_cache_probe(cache));
-    int fd = wl_cache_file(cache, "v1", "list", O_RDWR | O_CREAT);
+    int fd = wl_cache_file(cache, "v2", "list", O_RDWR | O_CREAT);
     CHECK(fd >= 0 && fcntl(fd, F_GETFD) == FD_CLOEXEC);
     close(fd);
-    CHECK_STR(shell("stat -c %%a %s/c/v1/list"), "600");
+    CHECK_STR(shell("stat -c %%a %s/c/v2/list"), "600");
 }
 
 /* DIR itself may be a link: homes on small disks have one. */
@@ -439,22 +439,22 @@ TEST(a_linked_folder) {
     CHECK_STR(shell("mkdir -m 0700 %1$s/elsewhere && ln -s elsewhere %1$s/c"), "");
     CHECK(put("payload"));
     CHECK_STR(got(), "payload");
-    CHECK_STR(shell("ls %s/elsewhere"), "CACHEDIR.TAG\nv1");
+    CHECK_STR(shell("ls %s/elsewhere"), "CACHEDIR.TAG\nv2");
 }
 
 /* The modes are what SECURITY.md says, whatever the umask is. */
 TEST(modes_of_files_and_folders) {
-    static const char *const want[] = {"700 c\n700 c/v1\n700 c/v1/a\n700 c/v1/a/0\n644",
-                                       "2770 c\n2770 c/v1\n2770 c/v1/a\n2770 c/v1/a/0\n644"};
+    static const char *const want[] = {"700 c\n700 c/v2\n700 c/v2/a\n700 c/v2/a/0\n644",
+                                       "2770 c\n2770 c/v2\n2770 c/v2/a\n2770 c/v2/a/0\n644"};
     for (int shared = 0; shared < 2; shared++) {
         setenv("WARPLOOM_CACHE_SHARED", shared ? "1" : "0", 1);
         mode_t old = umask(shared ? 0077 : 0);
         fresh("rw");
         CHECK(put("payload"));
-        CHECK_STR(shell("cd %s && stat -c '%%a %%n' c c/v1 c/v1/a c/v1/a/0 && "
-                        "stat -c %%a c/v1/a/0/*"), want[shared]);
+        CHECK_STR(shell("cd %s && stat -c '%%a %%n' c c/v2 c/v2/a c/v2/a/0 && "
+                        "stat -c %%a c/v2/a/0/*"), want[shared]);
         umask(old);
-        CHECK_STR(shell("chmod g+w %s/c/v1/a/0/*.kernel"), "");
+        CHECK_STR(shell("chmod g+w %s/c/v2/a/0/*.kernel"), "");
         CHECK_STR(got(), shared ? "payload" : "(miss)"); /* then a group is trusted */
         CHECK_STR(shell("chmod o+w %s/c"), "");
         CHECK_STR(got(), "(miss)");

@@ -58,23 +58,51 @@ def file_begins(name, head):
     return check
 
 
+def siphash(key, data):
+    """SipHash-2-4 of 128 bits."""
+    k = struct.unpack("<2Q", key)
+    v = [k[i % 2] ^ int.from_bytes(word, "big")
+         for i, word in enumerate((b"somepseu", b"dorandom", b"lygenera", b"tedbytes"))]
+
+    def mix(rounds):
+        for a, b, turn, more in ((0, 1, 13, 32), (2, 3, 16, 0), (0, 3, 21, 0),
+                                 (2, 1, 17, 32)) * rounds:
+            v[a] = v[a] + v[b] & 2**64 - 1
+            v[b] = (v[b] << turn | v[b] >> 64 - turn) & 2**64 - 1 ^ v[a]
+            v[a] = (v[a] << more | v[a] >> 64 - more) & 2**64 - 1
+
+    v[1] ^= 0xee
+    data += bytes(7 - len(data) % 8) + bytes([len(data) & 255])
+    for (word,) in struct.iter_unpack("<Q", data):
+        v[3] ^= word
+        mix(2)
+        v[0] ^= word
+    sums = []
+    for at, mark in ((2, 0xee), (1, 0xdd)):
+        v[at] ^= mark
+        mix(4)
+        sums.append(v[0] ^ v[1] ^ v[2] ^ v[3])
+    return struct.pack("<2Q", *sums)
+
+
 def entry(kind, payload):
     """An entry's bytes, as the cache writes them."""
     def field(data):
         return struct.pack("<Q", len(data)) + data
 
     key = bytes.fromhex(kind[1])
-    head = struct.pack("<8sII32sQ", b"warploom", 1, ord(kind[0]), key, len(payload))
-    hashed = hashlib.blake2b(field(head) + field(payload), digest_size=32)
+    head = struct.pack("<8sII32sQ", b"warploom", 2, ord(kind[0]), key, len(payload))
+    hashed = hashlib.blake2b(field(head) + field(siphash(key[:16], payload)),
+                             digest_size=32)
     return head + hashed.digest() + payload
 
 
 CACHE = {"WARPLOOM_CACHE": "rw", "WARPLOOM_CACHE_DIR": "{T}/c"}
 A, ZERO = "a" + 63 * "0", 64 * "0"
-ENTRIES = {f"c/v1/0/0/{ZERO}.choice": entry(("c", ZERO), b"choice fwd_x\n"),
-           f"c/v1/a/0/{A}.kernel": entry(("k", A), b"\x7fELF\n\n"),
-           f"c/v1/a/0/{A}.tuned": entry(("t", A), b"choice fwd_y\n")}
-FAULTY = {f"c/v1/f/0/f{63 * '0'}.kernel": b"rubbish"}
+ENTRIES = {f"c/v2/0/0/{ZERO}.choice": entry(("c", ZERO), b"choice fwd_x\n"),
+           f"c/v2/a/0/{A}.kernel": entry(("k", A), b"\x7fELF\n\n"),
+           f"c/v2/a/0/{A}.tuned": entry(("t", A), b"choice fwd_y\n")}
+FAULTY = {f"c/v2/f/0/f{63 * '0'}.kernel": b"rubbish"}
 
 
 def gone(name):
@@ -91,7 +119,7 @@ def archive(name):
             files = {"c/" + n: tar.extractfile(m).read() for n, m in members.items() if m.isfile()}
         assert files == ENTRIES, sorted(files)
         folders = {n for n, m in members.items() if m.isdir() and m.mode == 0o700}
-        assert folders == {"v1", "v1/0", "v1/0/0", "v1/a", "v1/a/0"}, folders
+        assert folders == {"v2", "v2/0", "v2/0/0", "v2/a", "v2/a/0"}, folders
     return check
 
 
@@ -431,8 +459,8 @@ ROWS = [
     Row("cache verify", 0, env=CACHE, files=ENTRIES, out=""),
     Row("cache verify", 6, say("cache: 1 of 4 entries are faulty: they are made anew when they are "
                                "needed"),
-        "{T}/c/v1/f/0/f" + 63 * "0" + ".kernel: too short\n", env=CACHE,
-        files={**ENTRIES, **FAULTY}, then=gone("c/v1/f/0/f" + 63 * "0" + ".kernel")),
+        "{T}/c/v2/f/0/f" + 63 * "0" + ".kernel: too short\n", env=CACHE,
+        files={**ENTRIES, **FAULTY}, then=gone("c/v2/f/0/f" + 63 * "0" + ".kernel")),
     Row("cache verify --json", 6, say("cache: 1 of 4 entries are faulty: they are passed over, and "
                                       "stay: the cache is not writable"), ANY,
         env={**CACHE, "WARPLOOM_CACHE": "ro"}, files={**ENTRIES, **FAULTY}, then=rows_of("fault")),

@@ -366,7 +366,7 @@ TEST(a_second_run_resumes) {
     CHECK(r.finished);
     CHECK_STR(r.name, "fwd_good_100");
     wl_tuned_free(&r);
-    char *command = wl_format("test -z \"$(ls %s/v1/*.journal 2>/dev/null)\"", fake_cache);
+    char *command = wl_format("test -z \"$(ls %s/v2/*.journal 2>/dev/null)\"", fake_cache);
     CHECK_INT(system(command), 0); /* the journal is gone */
     free(command);
 }

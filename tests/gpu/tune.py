@@ -49,7 +49,7 @@ def command(*args, **env):
 
 def record(cache):
     """The one tuned record of a cache: {first word: [rest of the line]}."""
-    path, = glob.glob(cache + "/v1/*/*/*.tuned")
+    path, = glob.glob(cache + "/v2/*/*/*.tuned")
     with open(path, "rb") as file:
         text = file.read()[88:].decode()  # behind the entry's head
     found = {}
@@ -90,7 +90,7 @@ def search(problem, seconds, compiled):
         cache = os.path.join(folder, "cache")
         if compiled and os.path.isdir(compiled):
             shutil.copytree(compiled, cache)
-            for path in glob.glob(cache + "/v1/*/*/*.tuned") + glob.glob(cache + "/v1/*.journal"):
+            for path in glob.glob(cache + "/v2/*/*/*.tuned") + glob.glob(cache + "/v2/*.journal"):
                 os.remove(path)
         env = {"WARPLOOM_CACHE_DIR": cache}
         done, spent = command("tune", *problem.split(), "--seconds", str(seconds), "--json", **env)
@@ -99,7 +99,7 @@ def search(problem, seconds, compiled):
         if not row:
             return
         found = (row["kernel"], row["section_mb"])
-        os.remove(glob.glob(cache + "/v1/*/*/*.tuned")[0])
+        os.remove(glob.glob(cache + "/v2/*/*/*.tuned")[0])
         _, spent = command("tune", *problem.split(), "--all", "--seconds", "600", **env)
         times = {}
         for line in record(cache)["time"]:

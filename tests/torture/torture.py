@@ -193,7 +193,7 @@ def torture_calls(place):
     def beside():
         """What a cache in the wrong place would be (other tests may build things there)."""
         return [f for f in os.listdir(BUILD)
-                if f.endswith((".kernel", ".choice", ".tuned", ".tmp", ".bad")) or f == "v1"]
+                if f.endswith((".kernel", ".choice", ".tuned", ".tmp", ".bad")) or f == "v2"]
 
     runs, built = 0, beside()
     for prepare in (nothing, filled, spoilt, old):
@@ -267,12 +267,12 @@ def torture_places(place):
         os.mkdir(path)
     case("a folder as an entry", 0)
     case("healed", 0)
-    folder = place.cache + "/v1"
-    os.rename(folder, place.folder + "/v1")
-    os.symlink(place.folder + "/v1", folder)
+    folder = place.cache + "/v2"
+    os.rename(folder, place.folder + "/v2")
+    os.symlink(place.folder + "/v2", folder)
     case("a symlink as a folder", 2)
     os.remove(folder)
-    os.rename(place.folder + "/v1", folder)
+    os.rename(place.folder + "/v2", folder)
     os.chmod(folder, 0o777)
     case("a folder that all may write", 2)
     os.chmod(folder, 0o700)
@@ -329,10 +329,10 @@ def torture_versions(place):
     for program in (USE, OTHER) * 3:
         place.use("get", "fwd_a", "fwd_b", program=program)
     expect(place.compiled() == 0, "versions: compiled again")
-    os.makedirs(place.cache + "/v2/a/b", 0o700)
-    open(place.cache + "/v2/a/b/" + 64 * "0" + ".kernel", "w").close()
+    os.makedirs(place.cache + "/v3/a/b", 0o700)
+    open(place.cache + "/v3/a/b/" + 64 * "0" + ".kernel", "w").close()
     place.use("get", *[f"fwd_{i}" for i in range(10)], WARPLOOM_CACHE_SIZE="8K")
-    expect(os.path.exists(place.cache + "/v2/a/b/" + 64 * "0" + ".kernel"), "v2 was pruned by v1")
+    expect(os.path.exists(place.cache + "/v3/a/b/" + 64 * "0" + ".kernel"), "v3 was pruned by v2")
     crowd = [place.start("get", *[f"fwd_x{i}" for i in range(5)], program=program)
              for program in (USE, OTHER) * 4]
     for child in crowd:
@@ -369,7 +369,8 @@ def torture_many(place):
     entries, small, large, listing = place.use("many", str(n)).split()
     slow = 1 if not os.environ.get("ASAN_OPTIONS") else 20
     expect(int(entries) == n, f"many: {entries} entries")
-    expect(float(small) <= 50 * slow, f"many: a look-up takes {small} us, the limit is 50")
+    for took in (small, large):
+        expect(float(took) <= 50 * slow, f"many: a look-up takes {took} us, the limit is 50")
     leaf = max(len(names) for _, _, names in os.walk(place.cache))
     print(f"  {n} entries in {time.monotonic() - start:.0f} s, {leaf} in the fullest folder: a "
           f"look-up takes {small} us (2 KiB, read and verified), {large} us (48 KiB); listing all "

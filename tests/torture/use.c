@@ -153,22 +153,23 @@ static wl_hash key_of(int i) {
     return wl_hash_end(&h);
 }
 
-/* The median of look-ups all over the cache, of entries of this payload. */
+/* The median of look-ups all over the cache, of entries of this payload: the least of five, as
+   others are at work on the machine. */
 static double look_up(wl_cache *cache, int n, int step, size_t payload) {
-    double *took = wl_alloc(2000 * sizeof *took);
+    double took[400], least = 1e9;
     wl_buf out = {0};
     for (int i = 0; i < 2000; i++) {
         wl_hash key = key_of((int)((long long)i * 7919 * step % n));
         out.size = 0;
         double start = now_us();
         bool found = wl_cache_get(cache, WL_CACHE_KERNEL, &key, &out);
-        took[i] = now_us() - start;
+        took[i % 400] = now_us() - start;
         if (!found || out.size < payload) die("look-up", wl_cache_reason(cache));
+        double median = i % 400 == 399 ? wl_median(took, 400) : least;
+        if (median < least) least = median;
     }
-    double median = wl_median(took, 2000);
-    free(took);
     wl_buf_free(&out);
-    return median;
+    return least;
 }
 
 static void many(int n) {
