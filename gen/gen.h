@@ -38,6 +38,7 @@ WARPLOOM_API wl_status wl_gen_spec(wl_gen *gen, const char *path, const char *te
                         of its tiles or its derivative
      tiles SPEC MASK TILE_M TILE_N KEY=VALUE…    a line for each tile of rows, a character for each
                         tile of columns: . none kept, # all, / some
+     variant TEXT       adds a variant, places in whose text are told as `yaml:LINE:COL`: its name
      words ""           the problem's words: `word kind default what`, a line each
    A problem's sizes (batch, heads, lengths) count rounded (wl_problem_bucket).
    EINVAL for a bad problem or an unknown name, ESPEC for a bad spec or template. */

@@ -36,8 +36,10 @@ local function lines(list)
 end
 
 -- A user's file may take the place of a family: specs/fwd.yaml can be checked while it is edited.
-local function add(path, text, is_users)
+-- A text that a program adds (`is_variant`) may not.
+local function add(path, text, is_users, is_variant)
     local tree, errors = schema.parse(path, text)
+    if is_variant then schema.expect_variant(path, tree, errors) end
     if tuned.is_table(tree) then return tuned.add(tables, path, tree, errors, is_users) end
     local spec, x = schema.read(path, tree, errors, specs)
     local good, why = pcall(function()
@@ -163,6 +165,10 @@ local verbs = {
     end,
     formula = function(arg) return variants.formula(specs, arg) end,
     tiles = function(arg) return variants.tiles(specs, arg) end,
+    variant = function(arg)
+        add("yaml", arg, true, true)
+        return specs[#specs].name
+    end,
     header = header,
     check = function()
         tuned.check(tables, specs)

@@ -560,6 +560,16 @@ function M.parse(path, text)
     return tree, errors
 end
 
+-- Raises unless the tree is a variant's.
+function M.expect_variant(path, tree, errors)
+    for _, pair in ipairs(tree) do
+        if pair.key == "extends" then return end
+    end
+    local x = reader.new(path, errors)
+    x:fail(tree, "spec: a text that a program adds is a variant, with 'extends' and 'name'")
+    x:finish()
+end
+
 -- Reads a tree. Returns the spec and the reader that goes on collecting errors; finish() raises.
 function M.read(path, tree, errors, specs)
     local x = setmetatable(reader.new(path, errors), X)

@@ -230,6 +230,17 @@ wl_tools *wl_context_tools(wl_context *ctx) {
     return ctx->tools;
 }
 
+wl_status wl_variant_add(wl_context *ctx, const char *yaml) {
+    clear_message();
+    wl_status status = wl_context_check(ctx);
+    if (!status && !yaml) status = fail(WL_EINVAL, "yaml is NULL: expected a variant's text");
+    if (status) return status;
+    pthread_mutex_lock(&ctx->lock);
+    status = wl_tools_variant(ctx->tools, yaml);
+    pthread_mutex_unlock(&ctx->lock);
+    return status;
+}
+
 const char *wl_error(void) {
     return message();
 }

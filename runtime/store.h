@@ -13,7 +13,8 @@ typedef struct wl_store wl_store;
    do. A bundle that cannot be used is refused with a reason and fails no call. EINVAL: trust. */
 wl_status wl_store_open(wl_store **out, wl_cache *cache, const char *bundles, const char *trust);
 void wl_store_close(wl_store *store);
-/* The user's specs in force; NULL: none. Before the first look-up of a choice or tuned record. */
+/* The user's specs in force from now on; NULL: none. Before the first look-up of a choice or tuned
+   record. */
 void wl_store_specs(wl_store *store, const wl_hash *specs);
 /* The CUDA version of the driver that kernels are for, as 12040; 0: not known. */
 void wl_store_driver(wl_store *store, int version);

@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "gen.h"
 
@@ -22,6 +24,8 @@ typedef struct {
     wl_buf text;
     dev_t device; /* with inode: the file, whatever it is called */
     ino_t inode;
+    bool is_text; /* of wl_tools_variant: the path is only what messages say */
+    int fd;       /* a text's, for workers; -1: none so far */
 } spec_file;
 
 struct wl_tools {
@@ -92,6 +96,7 @@ void wl_tools_close(wl_tools *tools) {
     for (size_t i = 0; i < tools->n_specs; i++) {
         free(tools->spec[i].path);
         wl_buf_free(&tools->spec[i].text);
+        if (tools->spec[i].fd >= 0) close(tools->spec[i].fd);
     }
     for (size_t i = 0; i < tools->n_more; i++) free(tools->more[i]);
     wl_store_close(tools->store);
@@ -129,21 +134,25 @@ static bool is_read(const wl_tools *tools, const struct stat *info) {
     return false;
 }
 
+static void keep_spec(wl_tools *tools, const spec_file *file) {
+    tools->spec = wl_grow(tools->spec, (tools->n_specs + 1) * sizeof *file);
+    tools->spec[tools->n_specs++] = *file;
+}
+
 static wl_status read_spec(wl_tools *tools, const char *path) {
     struct stat info = {0};
     bool exists = !stat(path, &info);
     if (exists && is_read(tools, &info)) return WL_OK;
     if (exists && S_ISREG(info.st_mode) && info.st_size > SPEC_LIMIT)
         return fail(WL_ESPEC, "%s:1:1: too large: a spec has at most %d bytes", path, SPEC_LIMIT);
-    spec_file file = {.device = info.st_dev, .inode = info.st_ino};
+    spec_file file = {.device = info.st_dev, .inode = info.st_ino, .fd = -1};
     wl_status status = wl_file_read(path, SPEC_LIMIT, &file.text);
     if (status) {
         wl_buf_free(&file.text);
         return status;
     }
     file.path = wl_copy(path);
-    tools->spec = wl_grow(tools->spec, (tools->n_specs + 1) * sizeof file);
-    tools->spec[tools->n_specs++] = file;
+    keep_spec(tools, &file);
     return WL_OK;
 }
 
@@ -176,11 +185,8 @@ static wl_status read_place(wl_tools *tools, const char *place) {
 static void tell_specs(const wl_tools *tools) {
     wl_hasher hasher;
     wl_hash_begin(&hasher);
-    for (size_t i = 0; i < tools->n_specs; i++) {
-        const char *slash = strrchr(tools->spec[i].path, '/');
-        wl_hash_text(&hasher, slash ? slash + 1 : tools->spec[i].path);
+    for (size_t i = 0; i < tools->n_specs; i++)
         wl_hash_field(&hasher, tools->spec[i].text.data, tools->spec[i].text.size);
-    }
     wl_hash hash = wl_hash_end(&hasher);
     wl_store_specs(tools->store, tools->n_specs ? &hash : NULL);
 }
@@ -245,6 +251,14 @@ static wl_status gen_result(wl_tools *tools, wl_status status) {
     return status ? fail(status, "%s", tools->wl_gen_error()) : WL_OK;
 }
 
+static wl_status ask_variant(wl_tools *tools, const char *yaml) {
+    wl_buf name = {0};
+    wl_status status =
+        gen_result(tools, tools->wl_gen_call(tools->gen, "variant", yaml, &name));
+    wl_buf_free(&name);
+    return status;
+}
+
 static wl_status open_gen(wl_tools *tools) {
     wl_status status = WL_OK;
     if (tools->gen) return WL_OK;
@@ -253,8 +267,10 @@ static wl_status open_gen(wl_tools *tools) {
     if (!status) status = gen_result(tools, tools->wl_gen_open(&tools->gen));
     for (size_t i = 0; i < tools->n_specs && !status; i++) {
         spec_file *s = &tools->spec[i];
-        status =
-            gen_result(tools, tools->wl_gen_spec(tools->gen, s->path, s->text.data, s->text.size));
+        if (s->is_text) status = ask_variant(tools, s->text.data);
+        else
+            status = gen_result(
+                tools, tools->wl_gen_spec(tools->gen, s->path, s->text.data, s->text.size));
     }
     if (status) close_gen(tools);
     return status;
@@ -265,6 +281,33 @@ wl_status wl_tools_ask(wl_tools *tools, const char *verb, const char *arg, wl_bu
     if (status) return status;
     wl_buf_add(out, NULL, 0);
     return gen_result(tools, tools->wl_gen_call(tools->gen, verb, arg, out));
+}
+
+static bool has_text(const wl_tools *tools, const char *yaml) {
+    for (size_t i = 0; i < tools->n_specs; i++)
+        if (tools->spec[i].is_text && !strcmp(tools->spec[i].text.data, yaml)) return true;
+    return false;
+}
+
+/* A generator that refused a text is not asked again: the next one is given what was kept. */
+wl_status wl_tools_variant(wl_tools *tools, const char *yaml) {
+    if (strnlen(yaml, SPEC_LIMIT + 1) > SPEC_LIMIT)
+        return fail(WL_ESPEC, "yaml:1:1: too large: a spec has at most %d bytes", SPEC_LIMIT);
+    wl_status status = wl_tools_read_specs(tools);
+    if (status || has_text(tools, yaml)) return status;
+    status = open_gen(tools);
+    if (status && !tools->jit && !tools->library) {
+        clear_message();
+        status = WL_OK;
+    } else if (!status && (status = ask_variant(tools, yaml))) {
+        close_gen(tools);
+    }
+    if (status) return status;
+    spec_file file = {.path = wl_copy("yaml"), .is_text = true, .fd = -1};
+    wl_buf_text(&file.text, yaml);
+    keep_spec(tools, &file);
+    tell_specs(tools);
+    return WL_OK;
 }
 
 static wl_status add_header(wl_tools *tools, const char *name, wl_buf *at) {
@@ -301,13 +344,23 @@ static wl_status read_headers(wl_tools *tools) {
     return status;
 }
 
-void wl_tools_environment(const wl_tools *tools, wl_buf *out) {
+/* What another process reads a text by: a file in no folder. */
+static void add_text_path(spec_file *s, wl_buf *places) {
+    if (s->fd < 0) s->fd = memfd_create("warploom", MFD_CLOEXEC);
+    if (s->fd >= 0 && lseek(s->fd, 0, SEEK_END) == 0)
+        wl_write_all(s->fd, s->text.data, s->text.size);
+    wl_buf_printf(places, "%s/proc/%d/fd/%d", places->size ? ":" : "", (int)getpid(), s->fd);
+}
+
+void wl_tools_environment(wl_tools *tools, wl_buf *out) {
     wl_buf specs = {0};
     char size[24];
     snprintf(size, sizeof size, "%llu", (unsigned long long)wl_cache_limit(tools->cache));
     wl_buf_text(&specs, tools->specs);
     for (size_t i = 0; i < tools->n_more; i++)
         wl_buf_printf(&specs, "%s%s", specs.size ? ":" : "", tools->more[i]);
+    for (size_t i = 0; i < tools->n_specs; i++)
+        if (tools->spec[i].is_text) add_text_path(&tools->spec[i], &specs);
     const char *const rows[][2] = {{"CACHE_DIR", wl_cache_dir(tools->cache)},
                                    {"CACHE", wl_cache_mode(tools->cache)},
                                    {"CACHE_SIZE", size},
@@ -339,7 +392,6 @@ void wl_tools_note_specs(const wl_tools *tools, wl_hasher *hasher) {
     for (size_t i = 0; i < tools->n_specs; i++) {
         const char *slash = strrchr(tools->spec[i].path, '/');
         const char *name = slash ? slash + 1 : tools->spec[i].path;
-        wl_hash_note(hasher, "spec's name", name);
         wl_hash_note(hasher, name, tools->spec[i].text.data);
     }
 }

@@ -18,20 +18,24 @@ wl_store *wl_tools_store(wl_tools *tools);
 /* Adds one more spec file after those of options->specs (--spec FILE), before the first question.
  */
 void wl_tools_spec(wl_tools *tools, const char *path);
+/* Adds a variant by its text, behind the files, at any moment; the same text again adds nothing.
+   Where JIT is off and there is no generator it is taken unread. ESPEC: every error, a line each,
+   at yaml:LINE:COL; nothing is added then. */
+wl_status wl_tools_variant(wl_tools *tools, const char *yaml);
 /* One question to the generator (verbs in gen.h). ECOMPILE when libwarploom-gen.so is not found. */
 wl_status wl_tools_ask(wl_tools *tools, const char *verb, const char *arg, wl_buf *out);
 
 /* What makes another process open the same tools: "NAME=value" of cache, JIT, specs and NVRTC, each
-   ended by a NUL. */
-void wl_tools_environment(const wl_tools *tools, wl_buf *out);
+   ended by a NUL. As long as these are open: it reads their texts from them. */
+void wl_tools_environment(wl_tools *tools, wl_buf *out);
 
 /* The log of wl_options, NULL when there is none. */
 void wl_tools_log(const wl_tools *tools, void (**log)(void *user, const char *message),
                   void **user);
 /* Is JIT on? */
 bool wl_tools_jit(const wl_tools *tools);
-/* Reads the user's specs in force, at the first call, and tells the store the hash of their names
-   and bytes. */
+/* Reads the user's specs in force, at the first call, and tells the store the hash of their
+   bytes: a file's name is for messages alone. */
 wl_status wl_tools_read_specs(wl_tools *tools);
 /* Their names and texts, for wl_hash_note. */
 void wl_tools_note_specs(const wl_tools *tools, wl_hasher *hasher);

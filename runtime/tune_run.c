@@ -501,7 +501,9 @@ static wl_status tune_all(run *r, wl_context *ctx, const char *const *problems, 
     double end = now(NULL) + (ctx || r->options->seconds > 0 ? total : 1e9);
     wl_status first = WL_OK;
     char *text = NULL;
+    if (r->lock) pthread_mutex_lock(r->lock);
     wl_tools_environment(r->tools, &r->environment);
+    if (r->lock) pthread_mutex_unlock(r->lock);
     for (int i = 0; i < n && !r->cancelled; i++) {
         r->news = (wl_tune_news){.problem = problems[i], .index = i, .count = n};
         wl_status status = tune_one(r, ctx, problems[i], (end - now(NULL)) / (n - i));

@@ -970,6 +970,37 @@ TEST(threads_share_a_context) {
     close_context();
 }
 
+static void *add_variants(void *failed) {
+    for (int i = 0; i < 20; i++) {
+        char *text = wl_format("name: v%d\n", i);
+        if (wl_variant_add(ctx, text)) *(int *)failed = 1;
+        free(text);
+    }
+    return NULL;
+}
+
+TEST(variants_are_added) {
+    pthread_t threads[4];
+    int failed[4] = {0};
+    open_context(NULL);
+    wl_forward_args a = usual();
+    a.variant = "mine";
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    CHECK_INT(wl_variant_add(ctx, "name: mine\n"), WL_OK);
+    CHECK_STR(wl_error(), "");
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    CHECK_FAIL(wl_variant_add(ctx, NULL), WL_EINVAL, "yaml is NULL: expected a variant's text");
+    CHECK_FAIL(wl_variant_add(NULL, ""), WL_EINVAL, "ctx is NULL: wl_open makes one");
+    setenv("FAKE_GEN_FAIL", "variant", 1);
+    CHECK_FAIL(wl_variant_add(ctx, "name: other\n"), WL_ESPEC, "fake.yaml:1:1: variant fails");
+    unsetenv("FAKE_GEN_FAIL");
+    for (int i = 0; i < 4; i++)
+        pthread_create(&threads[i], NULL, i % 2 ? forward_often : add_variants, &failed[i]);
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < 4; i++) CHECK_INT(failed[i], 0);
+    close_context();
+}
+
 TEST(statuses_and_versions_have_words) {
     CHECK_STR(wl_status_text(WL_EVERIFY), "verification failed");
     CHECK_STR(wl_status_text((wl_status)99), "unknown status");

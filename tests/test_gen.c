@@ -432,6 +432,53 @@ TEST(a_family_again) {
     wl_gen_close(gen);
 }
 
+/* What a program adds by its text; what is refused leaves nothing behind. */
+TEST(a_variant_by_its_text) {
+    static const struct {
+        const char *text, *message;
+    } bad[] = {
+        {"", "yaml:1:1: the file is empty"},
+        {"family: fwd\narch: sm_90a\naxes: {}\ntune: {}\n",
+         "yaml:1:1: spec: a text that a program adds is a variant, with 'extends' and 'name'"},
+        {"tuned: mine\n",
+         "yaml:1:1: spec: a text that a program adds is a variant, with 'extends' and 'name'"},
+        {"- a\n",
+         "yaml:1:1: spec: a text that a program adds is a variant, with 'extends' and 'name'"},
+        {"extends: fwd\n", "yaml:1:1: spec: 'name' is missing"},
+        {"extends: fwd\nname: fwd\n", "yaml:2:7: name: 'fwd' is taken by specs/fwd.yaml"},
+        {"extends: fwd\nname: mine\n", "yaml:2:7: name: 'mine' is taken by yaml"},
+        {"extends: fwd\nname: new\nmasks:\n  window: {keep: col <= row}\n",
+         "yaml:4:3: masks: the name 'window' is taken"},
+        {"extends: fwd\nname: new\nmasks:\n  causal: {keep: col <= row}\n",
+         "yaml:4:3: masks: the name 'causal' is taken"},
+        {"extends: fwd\nname: new\nmasks:\n  m: {keep: col <= rwo}\n  n: {keep: row}\n",
+         "yaml:4:20: keep: there is no 'rwo'; did you mean 'row'?\n"
+         "yaml:5:13: keep: expected a condition, got a number"},
+        {"extends: fwd\nname: new\naxes: {head_dim: [7]}\n",
+         "yaml:3:19: head_dim: fwd has no '7' (16 to 256 in steps of 8)"},
+    };
+    wl_gen *gen;
+    wl_buf out = {0}, before = {0};
+    CHECK_INT(wl_gen_open(&gen), WL_OK);
+    CHECK_INT(wl_gen_call(gen, "variant", "extends: fwd\nname: mine\nmasks: {half: {keep: "
+                          "2 * col <= row}}\n", &out), WL_OK);
+    CHECK_STR(out.data, "mine");
+    CHECK_INT(wl_gen_call(gen, "tiles", "mine half 8 8 seq_q=16 seq_k=16", &before), WL_OK);
+    CHECK_STR(before.data, "/.\n/.\n");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK_INT(wl_gen_call(gen, "variant", bad[i].text, &out), WL_ESPEC);
+        CHECK_STR(wl_gen_error(), bad[i].message);
+    }
+    out.size = 0;
+    CHECK_INT(wl_gen_call(gen, "tiles", "mine half 8 8 seq_q=16 seq_k=16", &out), WL_OK);
+    CHECK_STR(out.data, before.data);
+    out.size = 0;
+    CHECK_INT(wl_gen_call(gen, "tiles", "new m 8 8 seq_q=16 seq_k=16", &out), WL_EINVAL);
+    CHECK_INT(wl_gen_call(gen, "variant", "extends: mine\nname: new\n", &out), WL_OK);
+    wl_gen_close(gen);
+    wl_buf_free(&out), wl_buf_free(&before);
+}
+
 TEST(too_large) {
     wl_gen *gen = toy(NULL);
     size_t size = 1048577;

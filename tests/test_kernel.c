@@ -244,6 +244,10 @@ TEST(specs_in_force_are_hashed) {
     CHECK(memcmp(&one, &all, sizeof one));
     CHECK(!memcmp(&all, &two, sizeof two));
     CHECK(!memcmp(&one, &late, sizeof one));
+    spec_file("other.yaml", "name: a\n"); /* names are for messages */
+    snprintf(both, sizeof both, "%s/other.yaml", fake_root);
+    wl_hash renamed = specs_hash(both, NULL);
+    CHECK(!memcmp(&one, &renamed, sizeof one));
     spec_file("specs/a.yaml", "name: c\n");
     wl_hash other = specs_hash(file, NULL);
     CHECK(memcmp(&one, &other, sizeof one));
@@ -263,6 +267,55 @@ TEST(specs_in_force_are_hashed) {
     CHECK_FAIL(wl_tools_ask(tools, "check", "", &out), WL_EINVAL, missing);
     wl_tools_close(tools);
     wl_buf_free(&out);
+}
+
+/* The specs in force are hashed alike, whether they come from files or as texts. */
+TEST(variants_by_their_text) {
+    fakes();
+    spec_file("v.yaml", "name: v\n");
+    char *path = wl_format("%s/v.yaml", fake_root);
+    wl_hash file = specs_hash(path, NULL), hash;
+    unsetenv("WARPLOOM_SPECS");
+    wl_tools *tools = tools_now();
+    CHECK_INT(wl_tools_variant(tools, "name: v\n"), WL_OK);
+    hash = wl_store_facts(wl_tools_store(tools)).specs;
+    CHECK(!memcmp(&file, &hash, sizeof hash));
+    CHECK_INT(wl_tools_variant(tools, "name: v\n"), WL_OK);
+    hash = wl_store_facts(wl_tools_store(tools)).specs;
+    CHECK(!memcmp(&file, &hash, sizeof hash));
+    setenv("FAKE_GEN_FAIL", "variant", 1);
+    CHECK_FAIL(wl_tools_variant(tools, "name: w\n"), WL_ESPEC, "fake.yaml:1:1: variant fails");
+    unsetenv("FAKE_GEN_FAIL");
+    hash = wl_store_facts(wl_tools_store(tools)).specs;
+    CHECK(!memcmp(&file, &hash, sizeof hash));
+    CHECK_INT(wl_tools_variant(tools, "name: w\n"), WL_OK);
+    hash = wl_store_facts(wl_tools_store(tools)).specs;
+    CHECK(memcmp(&file, &hash, sizeof hash));
+    char *large = wl_alloc((1 << 20) + 2);
+    memset(large, 'x', (1 << 20) + 1);
+    CHECK_FAIL(wl_tools_variant(tools, large), WL_ESPEC,
+               "yaml:1:1: too large: a spec has at most 1048576 bytes");
+    wl_tools_close(tools);
+
+    setenv("WARPLOOM_GEN", "/nowhere.so", 1); /* there kernels come from the layers alone */
+    setenv("WARPLOOM_JIT", "off", 1);
+    tools = tools_now();
+    CHECK_INT(wl_tools_variant(tools, "name: v\n"), WL_OK);
+    CHECK_STR(message(), "");
+    hash = wl_store_facts(wl_tools_store(tools)).specs;
+    CHECK(!memcmp(&file, &hash, sizeof hash));
+    wl_tools_close(tools);
+    setenv("WARPLOOM_JIT", "on", 1);
+    tools = tools_now();
+    CHECK_INT(wl_tools_variant(tools, "name: v\n"), WL_ECOMPILE);
+    wl_tools_close(tools);
+    setenv("WARPLOOM_SPECS", "/nowhere.yaml", 1);
+    tools = tools_now();
+    CHECK_FAIL(wl_tools_variant(tools, "name: v\n"), WL_EINVAL,
+               "/nowhere.yaml: cannot open: No such file or directory");
+    wl_tools_close(tools);
+    free(large), free(path);
+    fakes();
 }
 
 /* ---- get ---- */
@@ -348,7 +401,7 @@ TEST(keys_are_of_their_fields) {
         for (int r = 0; r < 2; r++)
             CHECK_INT(memcmp(&keys[0][r], &keys[i][r], sizeof(wl_hash)) != 0, i == 3);
     CHECK(!memcmp(fields[0][0].data, "schema\0warploom choice 1\0generator", 34));
-    static const char spec[] = "\0spec's name\0s.yaml\0s.yaml\0name: s\n";
+    static const char spec[] = "\0s.yaml\0name: s\n";
     static const char header[] = "\0one.cuh\0// a header\n";
     CHECK(memmem(fields[0][0].data, fields[0][0].size, spec, sizeof spec));
     CHECK(memmem(fields[0][1].data, fields[0][1].size, header, sizeof header));

@@ -52,6 +52,7 @@ torch.bfloat16, torch.float16, torch.float32 = "bfloat16", "float16", "float32"
 torch.empty = Tensor
 torch.is_grad_enabled = lambda: False
 torch.cuda = types.SimpleNamespace(
+    current_device=lambda: 0,
     device=lambda index: contextlib.nullcontext(), synchronize=lambda: None,
     current_stream=lambda index: types.SimpleNamespace(cuda_stream=0))
 torch._C = types.SimpleNamespace()
@@ -140,6 +141,21 @@ class Python(unittest.TestCase):
             self.assertEqual(caught.exception.status, 1)
         finally:
             del os.environ["FAKE_CUDA_FAIL"]
+
+    def test_variants_are_added(self):
+        warploom.variant_add("name: mine\n")
+        warploom.forward(self.q, self.k, self.v, variant="mine")
+        with self.assertRaisesRegex(warploom.Error, "text: has a NUL character"):
+            warploom.variant_add("name: a\0")
+        os.environ["FAKE_GEN_FAIL"] = "variant"
+        try:
+            with self.assertRaisesRegex(warploom.Error, "variant fails") as caught:
+                warploom.variant_add("name: other\n")
+        finally:
+            del os.environ["FAKE_GEN_FAIL"]
+        self.assertEqual(caught.exception.status, 3)
+        self.assertEqual(warploom._VARIANTS, [b"name: mine\n"])
+        warploom._context.__wrapped__(0)  # another device's: it has them, too
 
     def test_there_is_no_backward(self):
         self.k.requires_grad = True

@@ -207,6 +207,16 @@ class Completion(unittest.TestCase):
         self.assertEqual(self.complete("run", "--source", "us"), ["usr"])
 
 
+class Help(unittest.TestCase):
+    def test_every_command_that_takes_a_problem_takes_a_spec(self):
+        def told(*words):
+            return call([BUILD + "/warploom", *words, "-h"]).stdout
+        commands = re.findall(r"^  ([a-z]+) +.*PROBLEM", told(), re.M)
+        self.assertGreater(len(commands), 6)
+        for command in commands:
+            self.assertIn("--spec FILE", told(command), command)
+
+
 class Tarball(unittest.TestCase):
     @unittest.skipUnless(os.path.exists(ROOT + "/.git"), "no repository")
     def test_the_same_twice_and_builds(self):

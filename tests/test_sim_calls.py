@@ -19,6 +19,7 @@ os.environ.update(WARPLOOM_DEVICE="sim", WARPLOOM_CACHE_DIR=temporary.name)
 cuda = ctypes.CDLL(os.path.join(BUILD, "sim/libcuda.so.1"))
 library = ctypes.CDLL(os.path.join(BUILD, "libwarploom.so"))
 library.wl_error.restype = ctypes.c_char_p
+library.wl_variant_add.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
 
 
 class Tensor(ctypes.Structure):
@@ -122,6 +123,47 @@ class Calls(unittest.TestCase):
                 self.forward(args)
                 self.assertEqual(self.results(args), want)
                 self.assertEqual(fetch(args.workspace, 8), bytes(8))
+
+    def entries(self):
+        return sum(len(files) for _, _, files in os.walk(temporary.name))
+
+    def test_a_variant_by_its_text(self):
+        """A mask of a text gives what the same mask of the family gives; what is made of it is in
+        the cache for the next program, and for one that has the text in a file."""
+        def text(left):
+            return (f"extends: fwd\nname: mine\nmasks:\n  near: {{keep: 'row - col <= left and "
+                    f"col <= row', params: {{left: {left}}}}}\n").encode()
+        self.assertEqual(library.wl_variant_add(self.context, text(1) + b"x: 1\n"), 3)
+        self.assertEqual(library.wl_error().decode(),
+                         "yaml:5:1: spec: unknown key 'x'")
+        self.assertEqual(library.wl_variant_add(self.context, text(40)), 0, library.wl_error())
+        self.assertEqual(library.wl_variant_add(self.context, text(40)), 0, "the same again")
+        self.assertEqual(library.wl_variant_add(self.context, text(41)), 3)
+        self.assertEqual(library.wl_error().decode(), "yaml:2:7: name: 'mine' is taken by yaml")
+        args = self.usual(NONE)
+        args.mask_name, args.mask_args[0], args.n_mask_args = b"window", 40, 1
+        self.forward(args)
+        want = self.results(args)
+        args = self.usual(NONE)
+        args.variant, args.mask_name = b"mine", b"near"
+        self.forward(args)
+        self.assertEqual(self.results(args), want)
+        made, path = self.entries(), os.path.join(temporary.name, "f.yaml")
+        with open(path, "wb") as file:
+            file.write(text(40))
+        for place in (None, path):
+            os.environ["WARPLOOM_SPECS"] = place or ""
+            other, lost = ctypes.c_void_p(), self.context
+            self.assertEqual(library.wl_open(ctypes.byref(other), None), 0)
+            if not place:
+                self.assertEqual(library.wl_variant_add(other, text(40)), 0)
+            self.context = other
+            self.forward(args)
+            self.assertEqual(self.results(args), want)
+            self.assertEqual(self.entries(), made + 1)  # the file; nothing else is new
+            library.wl_close(other)
+            self.context = lost
+        del os.environ["WARPLOOM_SPECS"]
 
     def test_batches_far_apart(self):
         """Two sequences 2^33 elements and more from each other, in memory that is not all there."""

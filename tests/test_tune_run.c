@@ -543,6 +543,31 @@ TEST(the_environment_of_a_worker) {
     wl_tools_close(tools);
 }
 
+/* A worker has a variant that was added as a text, and hashes its specs as we do. */
+TEST(the_texts_of_a_worker) {
+    wl_tools *tools, *worker;
+    wl_buf text = {0};
+    fakes();
+    CHECK_INT(wl_tools_open(&tools, NULL), WL_OK);
+    CHECK_INT(wl_tools_variant(tools, "name: one\n"), WL_OK);
+    CHECK_INT(wl_tools_variant(tools, "name: two\n"), WL_OK);
+    for (int i = 0; i < 2; i++) { /* the second time, too */
+        text.size = 0;
+        wl_tools_environment(tools, &text);
+        const char *at = memmem(text.data, text.size, "WARPLOOM_SPECS=", 15);
+        setenv("WARPLOOM_SPECS", at ? at + 15 : "", 1);
+        CHECK_INT(wl_tools_open(&worker, NULL), WL_OK);
+        CHECK_INT(wl_tools_read_specs(worker), WL_OK);
+        wl_hash ours = wl_store_facts(wl_tools_store(tools)).specs;
+        wl_hash its = wl_store_facts(wl_tools_store(worker)).specs;
+        CHECK(!memcmp(&ours, &its, sizeof ours));
+        wl_tools_close(worker);
+        unsetenv("WARPLOOM_SPECS");
+    }
+    wl_buf_free(&text);
+    wl_tools_close(tools);
+}
+
 /* Who is chosen for FULL, by a device or none. */
 static const char *chosen(const wl_device *device) {
     static wl_launch launch;

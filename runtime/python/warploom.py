@@ -10,9 +10,11 @@ import ctypes
 import functools
 import os
 import struct
+import threading
 
 import torch
 
+_VARIANTS, _CONTEXTS, _LOCK = [], [], threading.RLock()
 _DTYPES, _HERE = {torch.bfloat16: 0, torch.float16: 1}, os.path.dirname(os.path.abspath(__file__))
 # struct wl_forward_args: size, four tensors, lse, mask, scale, variant, kernel, stream, sms, …
 _ARGS = struct.Struct("@N" + "Pi8q" * 4 + "PifPPPiPNP5i0P")
@@ -40,6 +42,7 @@ def library():
     lib.wl_open.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p]
     lib.wl_forward.argtypes = lib.wl_prepare.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
     lib.wl_explain.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
+    lib.wl_variant_add.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
     return lib
 
 
@@ -50,12 +53,28 @@ def _check(status):
 
 @functools.cache
 def _context(index):
-    """The context of a device, open until the process ends."""
+    """The context of a device, open until the process ends, with all variants that were added."""
     context = ctypes.c_void_p()
-    with torch.cuda.device(index):
+    with torch.cuda.device(index), _LOCK:
         torch.cuda.synchronize()  # makes the device's CUDA context current in this thread
         _check(library().wl_open(ctypes.byref(context), None))
+        for text in _VARIANTS:
+            _check(library().wl_variant_add(context, text))
+        _CONTEXTS.append(context)
     return context
+
+
+def variant_add(text):
+    """Adds a variant (warploom-spec(5): "extends: fwd" …) by its text, for calls on any device.
+    Raises with every mistake, a line each, as yaml:LINE:COLUMN: …; then nothing is added."""
+    data = text.encode()
+    if b"\0" in data:
+        raise Error("text: has a NUL character: expected a variant's YAML")
+    _context(torch.cuda.current_device())
+    with _LOCK:
+        for context in _CONTEXTS:
+            _check(library().wl_variant_add(context, data))
+        _VARIANTS.append(data)
 
 
 @functools.cache

@@ -95,6 +95,9 @@ static void ask_the_rest(wl_context *ctx, const call *c) {
     expect(!wl_scratch(ctx, &c->args, &bytes), "wl_scratch");
     expect(!wl_explain(ctx, &c->args, text, sizeof text), "wl_explain");
     expect(wl_open(&own, &options) == WL_EINVAL && strstr(wl_error(), "cache"), "a bad option");
+    expect(!wl_variant_add(ctx, "extends: fwd\nname: shared\n"), "wl_variant_add");
+    expect(wl_variant_add(ctx, "name: x") == WL_ESPEC && strstr(wl_error(), "yaml:1:1:"),
+           "a bad variant");
     expect(*wl_version() && *wl_status_text(WL_EINVAL), "constants");
     wl_forward_args bad = c->args;
     bad.size = 1;
