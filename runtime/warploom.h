@@ -138,11 +138,11 @@ WARPLOOM_API wl_status wl_explain(wl_context *ctx, const wl_forward_args *args, 
                                   size_t size);
 
 /* Adds a variant ("extends: fwd" …, as a file of wl_options.specs; see warploom-spec(5)) by its
-   text, for calls of this context that name it in args->variant. ESPEC: wl_error() has every mistake, a
-   line each, as yaml:LINE:COLUMN: …; also where its name is taken; nothing is added then. The same
-   text again adds nothing. What is made of it is cached under keys that hold the text: in another
-   process, by wl_variant_add or as a file, it is found again. Where JIT is off and there is no
-   generator the text is taken as it is, and kernels come from bundles and the cache.
+   text, for calls of this context that name it in args->variant. ESPEC: wl_error() has every
+   mistake, a line each, as yaml:LINE:COLUMN: …; also where its name is taken; nothing is added
+   then. The same text again adds nothing. What is made of it is cached under keys that hold the
+   text: in another process, by wl_variant_add or as a file, it is found again. Where JIT is off and
+   there is no generator the text is taken as it is, and kernels come from bundles and the cache.
    Threads: as wl_forward. */
 WARPLOOM_API wl_status wl_variant_add(wl_context *ctx, const char *yaml);
 
