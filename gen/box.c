@@ -11,7 +11,8 @@
 #include <string.h>
 #include <time.h>
 
-#define TICK 1000 /* instructions between two looks at what is left */
+#define TICK 1000      /* instructions between two looks at what is left */
+#define LOOK (1 << 20) /* steps paid by library functions between two looks at the clock */
 
 const wl_box_limits wl_box_usual = {256 << 20, 8 << 20, 2000000000, 60};
 
@@ -19,7 +20,9 @@ typedef struct {
     const wl_box_limits *limits;
     size_t memory;  /* in use */
     int64_t steps;  /* left */
+    size_t unseen;  /* paid since the last look at the clock */
     double deadline;
+    bool over;      /* a limit was passed: nobody catches that */
 } box;
 
 static box *box_of(lua_State *L) {
@@ -60,7 +63,8 @@ static void *allocate(void *user, void *memory, size_t old, size_t size) {
 
 /* Raises at the line of the function on this level: 1 is the caller of a C function. */
 static int stop(lua_State *L, int level) {
-    const box *b = box_of(L);
+    box *b = box_of(L);
+    b->over = true;
     luaL_where(L, level);
     if (b->steps < 0)
         lua_pushfstring(L, "too much work: a question may take %I steps",
@@ -71,20 +75,22 @@ static int stop(lua_State *L, int level) {
     return lua_error(L);
 }
 
-static bool pay(box *b, size_t steps) {
+static bool pay(box *b, size_t steps, bool look) {
     b->steps = steps < INT64_MAX / 2 ? b->steps - (int64_t)steps : -1;
-    return b->steps >= 0;
+    b->unseen += steps;
+    if (!look && b->unseen < LOOK) return b->steps >= 0;
+    b->unseen = 0;
+    return b->steps >= 0 && now() <= b->deadline;
 }
 
 void wl_box_pay(lua_State *L, size_t steps) {
-    if (!pay(box_of(L), steps)) stop(L, 1);
+    if (!pay(box_of(L), steps, false)) stop(L, 1);
 }
 
 /* The clock is for what is one instruction however long its operands are: a comparison. */
 static void tick(lua_State *L, lua_Debug *ar) {
-    box *b = box_of(L);
     (void)ar;
-    if (!pay(b, TICK) || now() > b->deadline) stop(L, 0);
+    if (!pay(box_of(L), TICK, true)) stop(L, 0);
 }
 
 /* ---- functions ---- */
@@ -95,6 +101,38 @@ static int paid(lua_State *L) {
     for (int i = lua_gettop(L); i; i--) bytes += lua_rawlen(L, i);
     wl_box_pay(L, bytes / 8);
     return lua_tocfunction(L, lua_upvalueindex(1))(L);
+}
+
+/* The same of the library of tables, by their elements. Metatables could make their loops longer
+   than any memory. */
+static int paid_by_element(lua_State *L) {
+    bool table = lua_istable(L, 1);
+    wl_box_pay(L, table ? lua_rawlen(L, 1) : 0);
+    return table && lua_getmetatable(L, 1) ? luaL_argerror(L, 1, "it has a metatable") : paid(L);
+}
+
+/* pcall(function, …), which catches all but the passing of a limit. */
+static int protect(lua_State *L) {
+    luaL_checkany(L, 1);
+    bool good = lua_pcall(L, lua_gettop(L) - 1, LUA_MULTRET, 0) == LUA_OK;
+    if (box_of(L)->over) return lua_error(L);
+    lua_pushboolean(L, good);
+    lua_insert(L, 1);
+    return lua_gettop(L);
+}
+
+/* setmetatable(table, metatable): what Lua runs unasked (a finaliser even without a look at what is
+   left) there is none of. */
+static int set_metatable(lua_State *L) {
+    luaL_checktype(L, 1, LUA_TTABLE);
+    for (lua_pushnil(L); lua_istable(L, 2) && lua_next(L, 2); lua_pop(L, 1)) {
+        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+        if (!strncmp(key, "__", 2) && strcmp(key, "__index"))
+            return luaL_argerror(L, 2, lua_pushfstring(L, "there is no '%s': __index alone", key));
+    }
+    lua_settop(L, 2);
+    lua_setmetatable(L, 1);
+    return 1;
 }
 
 /* load(text, name, mode, environment): text alone is code here, whatever the mode. */
@@ -163,13 +201,16 @@ static int less(lua_State *L) {
     return 1;
 }
 
-/* table.sort(list [, less]) */
+/* table.sort(list [, less]), which pays for some comparisons of a library's function, too. */
 static int sort(lua_State *L) {
+    size_t n = lua_istable(L, 1) ? lua_rawlen(L, 1) : 0, rounds = 0;
+    while (n >> rounds) rounds++;
+    wl_box_pay(L, 4 * n * rounds);
     if (lua_isnoneornil(L, 2)) {
         lua_settop(L, 1);
         lua_pushcfunction(L, less);
     }
-    return paid(L);
+    return paid_by_element(L);
 }
 
 /* ---- the whitelist ---- */
@@ -181,11 +222,11 @@ typedef struct {
 } allowed;
 
 static const allowed base_names[] = {
-    {"assert", NULL, true},    {"error", NULL, true},        {"getmetatable", NULL, true},
-    {"ipairs", NULL, true},    {"load", load_text, false},   {"next", NULL, true},
-    {"pairs", NULL, true},     {"pcall", NULL, true},        {"rawget", NULL, true},
-    {"rawset", NULL, true},    {"select", NULL, true},       {"setmetatable", NULL, true},
-    {"tonumber", NULL, false}, {"tostring", to_text, false}, {"type", NULL, true},
+    {"assert", NULL, true},      {"error", NULL, true},     {"ipairs", NULL, true},
+    {"load", load_text, false},  {"next", NULL, true},      {"pairs", NULL, true},
+    {"pcall", protect, false},   {"rawget", NULL, true},    {"rawset", NULL, true},
+    {"select", NULL, true},      {"tonumber", NULL, false}, {"tostring", to_text, false},
+    {"type", NULL, true},        {"setmetatable", set_metatable, false},
     {NULL, NULL, false}};
 static const allowed string_names[] = {
     {"byte", NULL, false},           {"char", NULL, false},    {"find", wl_match_find, false},
@@ -194,8 +235,9 @@ static const allowed string_names[] = {
     {"rep", repeat, false},          {"reverse", NULL, false}, {"sub", NULL, false},
     {"upper", NULL, false},          {NULL, NULL, false}};
 static const allowed table_names[] = {
-    {"concat", NULL, false}, {"insert", NULL, false}, {"remove", NULL, false},
-    {"sort", sort, false},   {"unpack", NULL, false}, {NULL, NULL, false}};
+    {"concat", paid_by_element, false}, {"insert", paid_by_element, false},
+    {"remove", paid_by_element, false}, {"unpack", paid_by_element, false},
+    {"sort", sort, false},              {NULL, NULL, false}};
 static const allowed math_names[] = {
     {"abs", NULL, true},   {"ceil", NULL, true}, {"floor", NULL, true},     {"fmod", NULL, true},
     {"log", NULL, true},   {"max", NULL, true},  {"min", NULL, true},       {"sqrt", NULL, true},
@@ -246,6 +288,7 @@ int wl_box_call(lua_State *L, lua_CFunction function, void *argument) {
     locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0), old = uselocale(plain);
     b->steps = b->limits->steps;
     b->deadline = now() + b->limits->seconds;
+    b->over = false;
     lua_settop(L, 0);
     lua_pushcfunction(L, function);
     lua_pushlightuserdata(L, argument);
