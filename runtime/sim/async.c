@@ -40,13 +40,14 @@ typedef struct {
     epoch reads;        /* of a store: its access to shared memory */
     uint64_t from, end; /* of global memory, not yet looked at */
     bool writes, faulty;
+    bool later; /* global memory has its turn when the bytes change: a reduction */
 } copy_check;
 
 static void check_global(copy_check *c) {
     uint32_t bytes = (uint32_t)(c->end - c->from);
     if (!bytes || c->faulty) return;
     if (!global_at(c->a.warp, c->a.insn, c->from, bytes, 1)) c->faulty = true;
-    else if (checks(c->a.warp))
+    else if (checks(c->a.warp) && !c->later)
         c->writes ? global_write(&c->a, c->from, bytes) : global_read(&c->a, c->from, bytes);
 }
 
@@ -249,6 +250,12 @@ step op_copy_in(warp *w, const sim_insn *i, uint32_t mask) {
     return NEXT;
 }
 
+static void keep_clock(const warp *w, const vclock *knows, async_op *o) {
+    o->n_agents = w->block->cluster->n_agents;
+    o->knows.v = wl_alloc(o->n_agents * sizeof *o->knows.v);
+    memcpy(o->knows.v, knows->v, o->n_agents * sizeof *o->knows.v);
+}
+
 step op_copy_out(warp *w, const sim_insn *i, uint32_t mask) {
     bool tensor = i->op == SIM_OP_TENSOR_STORE || i->op == SIM_OP_TENSOR_REDUCE;
     bool reduces = i->op == SIM_OP_TENSOR_REDUCE || i->op == SIM_OP_BULK_REDUCE;
@@ -259,11 +266,12 @@ step op_copy_out(warp *w, const sim_insn *i, uint32_t mask) {
         uint32_t align = tensor ? TMAP_ALIGN : 16;
         if (!shared_at(w, i, w->block, o.shared, room_of(&o), align)) continue;
         copy_group *g = copies_open(w, COPIES_BULK, l, 1u << l);
-        copy_check c = {.writes = true};
+        copy_check c = {.writes = true, .later = reduces};
         c.reads = agent_epoch(w, i, copies_agent(w, BULK_READ), g->number);
         c.a = (mem_access){w->block, w, i, warp_tells(w, 1u << l), 0, true};
         c.a.at = agent_epoch(w, i, copies_agent(w, BULK_WRITTEN), g->number);
         if (!check_copy(&c, &o)) continue;
+        if (reduces && checks(w)) keep_clock(w, c.a.knows, &o);
         o.group = g;
         new_op(w, i, o, w->block);
         g->reading++;
@@ -404,9 +412,14 @@ static void load_row(void *user, const tmap_run *run) {
     if (!swizzle) load_part(o, memory + run->shared, run->global, run->bytes);
 }
 
+/* Of a reduction also the row of global memory that ends with what was visited. */
 typedef struct {
     const async_op *o;
     uint8_t *at;
+    uint64_t row;
+    uint32_t bytes;
+    sim_insn insn;
+    mem_access a;
 } stage;
 
 static void read_run(void *user, const tmap_run *run) {
@@ -429,34 +442,62 @@ static void reduce_bytes(const sim_insn *i, uint8_t *to, const uint8_t *from, ui
     }
 }
 
+/* Line by line, each as an atomic: its history and its bytes change as one. */
+static void reduce_row(stage *s) {
+    machine *m = s->o->warp->machine;
+    for (uint32_t n; s->bytes; s->bytes -= n, s->row += n) {
+        n = 128 - s->row % 128 < s->bytes ? 128 - s->row % 128 : s->bytes;
+        global_lock(m, s->row);
+        if (checks(s->o->warp)) global_atomic(&s->a, s->row, n, true);
+        reduce_bytes(&s->insn, (uint8_t *)s->row, s->at - s->bytes, n);
+        global_unlock(m, s->row);
+    }
+}
+
 static void reduce_run(void *user, const tmap_run *run) {
     stage *s = user;
-    sim_insn i = *s->o->insn;
-    if (s->o->map) {
-        i.type = element_types[s->o->map->type].type;
-        i.width = element_types[s->o->map->type].width;
-        if (element_types[s->o->map->type].flushes) i.flags |= SIM_FLAG_FTZ;
+    if (run->global != s->row + s->bytes) {
+        reduce_row(s);
+        s->row = run->global;
     }
-    machine *m = s->o->warp->machine;
-    if (run->global) {
-        global_lock(m, run->global);
-        reduce_bytes(&i, (uint8_t *)run->global, s->at, run->bytes);
-        global_unlock(m, run->global);
-    }
+    if (run->global) s->bytes += run->bytes;
     s->at += run->bytes;
+}
+
+/* Each of its operations is relaxed, of scope gpu, and is judged by what was known at its issue. */
+static void do_reduce(async_op *o) {
+    const cluster *c = o->source->cluster;
+    stage s = {.o = o, .at = o->staged, .insn = *o->insn};
+    if (o->map) {
+        s.insn.type = element_types[o->map->type].type;
+        s.insn.width = element_types[o->map->type].width;
+        if (element_types[o->map->type].flushes) s.insn.flags |= SIM_FLAG_FTZ;
+    }
+    if (checks(o->warp)) {
+        o->knows.v = wl_grow(o->knows.v, c->n_agents * sizeof *o->knows.v);
+        memset(o->knows.v + o->n_agents, 0, (c->n_agents - o->n_agents) * sizeof *o->knows.v);
+        epoch at = agent_epoch(o->warp, o->insn, copies_agent(o->warp, BULK_WRITTEN),
+                               o->group->number);
+        s.a = (mem_access){o->source, o->warp, o->insn, &o->knows, epoch_with_lane(at, LIKE_LANE),
+                           true};
+    }
+    walk(o, reduce_run, &s);
+    reduce_row(&s);
+    free(o->knows.v);
 }
 
 /* True: there is a second step to come. */
 static bool do_store(async_op *o) {
     if (!o->staged) {
         o->staged = wl_alloc(o->bytes ? o->bytes : 1);
-        stage s = {o, o->staged};
+        stage s = {.o = o, .at = o->staged};
         walk(o, read_run, &s);
         o->group->reading--;
         return true;
     }
-    stage s = {o, o->staged};
-    walk(o, o->kind == REDUCE ? reduce_run : write_run, &s);
+    stage s = {.o = o, .at = o->staged};
+    if (o->kind == REDUCE) do_reduce(o);
+    else walk(o, write_run, &s);
     free(o->staged);
     copies_written(o->source, o->group);
     return false;

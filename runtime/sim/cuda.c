@@ -75,21 +75,22 @@ CUresult cuda_handle(const void *handle) {
     return cuda_refuse(CUDA_ERROR_INVALID_HANDLE, "the handle is NULL");
 }
 
-CUresult cuGetErrorName(CUresult error, const char **name) {
-    if (!name) return null_pointer("name");
-    *name = NULL;
+static CUresult look_up(CUresult error, bool text, const char **out) {
+    if (!out) return null_pointer(text ? "text" : "name");
+    *out = NULL;
     for (size_t i = 0; i < COUNT(results); i++)
-        if (results[i].result == error) *name = results[i].name;
-    return *name ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        if (results[i].result == error) *out = text ? results[i].text : results[i].name;
+    return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuGetErrorName(CUresult error, const char **name) {
+    return look_up(error, false, name);
 }
 
 CUresult cuGetErrorString(CUresult error, const char **text) {
-    if (!text) return null_pointer("text");
-    *text = NULL;
-    for (size_t i = 0; i < COUNT(results); i++)
-        if (results[i].result == error) *text = results[i].text;
-    if (error && error == last && *message()) *text = message();
-    return *text ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = look_up(error, true, text);
+    if (!result && error && error == last && *message()) *text = message();
+    return result;
 }
 
 CUresult cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags,

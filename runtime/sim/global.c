@@ -33,7 +33,7 @@ struct sim_memory {
     uint32_t launches, over; /* begun; and those that are over when the next one begins */
     pthread_mutex_t lock;    /* of `told`, and of making lines */
     told_table told;
-    atomic_flag spin[64]; /* of atomics, by address */
+    atomic_flag spin[64]; /* of atomics and reductions, by line */
 };
 
 sim_memory *sim_memory_open(void) {
@@ -174,7 +174,7 @@ void global_expect(void *user, const tmap_run *run) {
 }
 
 static atomic_flag *spin_of(machine *m, uint64_t address) {
-    return &m->run->memory->spin[address >> 4 & 63];
+    return &m->run->memory->spin[address >> 7 & 63];
 }
 
 static void spin(const run_state *r, atomic_flag *flag) {

@@ -317,6 +317,8 @@ typedef struct {
     uint64_t global;
     uint8_t data[32];
     uint8_t *staged; /* read, not yet written */
+    vclock knows;    /* of a reduction: its issuer's, of so many agents */
+    uint32_t n_agents;
     mbarrier *barrier;
     uint32_t phase;
     copy_group *group;
@@ -417,6 +419,13 @@ static inline uint32_t uniform_of(const warp *w, int32_t operand, uint32_t mask)
 static inline bool has(const sim_insn *i, int k) {
     return i->operand[k] != SIM_NONE;
 }
+/* Every warp of the clusters at work, in their order. */
+#define FOR_WARPS(m, w)                                                                            \
+    for (uint32_t c_ = 0; c_ < (m)->n_clusters; c_++)                                              \
+        for (uint32_t b_ = 0; b_ < (m)->clusters[c_]->n_blocks; b_++)                              \
+            for (warp *w = (m)->clusters[c_]->blocks[b_].warps,                                    \
+                      *end_ = w + (m)->clusters[c_]->blocks[b_].n_warps;                           \
+                 w < end_; w++)
 #define FOR_LANES(l, mask)                                                                         \
     for (uint32_t left_ = (mask), l; left_ && (l = (uint32_t)__builtin_ctz(left_), 1);             \
          left_ &= left_ - 1)

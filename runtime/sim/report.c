@@ -21,19 +21,17 @@ static int put_warp(const cluster *c, uint32_t index, char *text, size_t size) {
 }
 
 const char *epoch_who(const cluster *c, epoch e, char *text, size_t size) {
-    uint32_t agent = epoch_agent(e), n = c->n_warps, at = 0;
+    uint32_t agent = epoch_agent(e), n = c->n_warps;
     char where[128], warp_name[40];
     const sim_program *p = c->machine->run->program;
     uint32_t pc = epoch_pc(e);
     place_of(&p->insn[pc < (uint32_t)p->n_insns ? pc : 0], where, sizeof where);
     uint32_t team = agent - 8 * n;
     if (agent < 5 * n) {
-        at = (agent - 3 * n) / 2;
-        put_warp(c, at, warp_name, sizeof warp_name);
+        put_warp(c, (agent - 3 * n) / 2, warp_name, sizeof warp_name);
         snprintf(text, size, "%s (%s)", warp_name, where);
     } else if (agent < 8 * n) {
-        at = (agent - 5 * n) % n;
-        put_warp(c, at, warp_name, sizeof warp_name);
+        put_warp(c, (agent - 5 * n) % n, warp_name, sizeof warp_name);
         snprintf(text, size, "copy group %u of %s (%s)", epoch_clock(e), warp_name, where);
     } else if (team < c->n_teams) {
         snprintf(text, size, "products from %u on of warpgroup %u (%s)", epoch_clock(e), team,
@@ -138,31 +136,22 @@ void report_deadlock(machine *m) {
     run_state *r = m->run;
     wl_buf text = {0};
     const sim_insn *first = NULL;
-    const warp *first_warp = NULL;
-    int shown = 0, more = 0;
-    for (uint32_t k = 0; k < m->n_clusters; k++)
-        for (uint32_t b = 0; b < m->clusters[k]->n_blocks; b++) {
-            block *at = &m->clusters[k]->blocks[b];
-            for (uint32_t n = 0; n < at->n_warps; n++)
-                for (int g = 0; g < at->warps[n].n_groups; g++) {
-                    const lane_group *lanes = &at->warps[n].group[g];
-                    const sim_insn *i = &r->program->insn[lanes->pc];
-                    if (!first) first = i, first_warp = &at->warps[n];
-                    if (shown++ >= 6) {
-                        more++;
-                        continue;
-                    }
-                    wl_buf_text(&text, text.size ? "; " : "");
-                    put_block(r, at, &text);
-                    char where[128];
-                    wl_buf_printf(&text, " warp %u (%s) waits for ", n,
-                                  place_of(i, where, sizeof where));
-                    put_wait(&at->warps[n], lanes, &text);
-                }
+    int shown = 0;
+    FOR_WARPS(m, w)
+        for (int g = 0; g < w->n_groups; g++) {
+            const sim_insn *i = &r->program->insn[w->group[g].pc];
+            if (!first) first = i;
+            if (shown++ >= 6) continue;
+            wl_buf_text(&text, text.size ? "; " : "");
+            put_block(r, w->block, &text);
+            char where[128];
+            wl_buf_printf(&text, " warp %u (%s) waits for ", w->number,
+                          place_of(i, where, sizeof where));
+            put_wait(w, &w->group[g], &text);
         }
-    if (more) wl_buf_printf(&text, "; and %d more", more);
+    if (shown > 6) wl_buf_printf(&text, "; and %d more", shown - 6);
     pthread_mutex_lock(&r->lock);
-    sim_finding *f = first_warp ? enter(r, first, UINT32_MAX, "deadlock") : NULL;
+    sim_finding *f = first ? enter(r, first, UINT32_MAX, "deadlock") : NULL;
     if (f) {
         f->rule = wl_copy("deadlock");
         f->text = text.data;

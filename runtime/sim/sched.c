@@ -62,53 +62,39 @@ static int pick_group(machine *m, const warp *w) {
 /* One of the warps that can run, each as likely. */
 static bool pick(machine *m, choice *out) {
     uint32_t n = 0;
-    for (uint32_t k = 0; k < m->n_clusters; k++)
-        for (uint32_t b = 0; b < m->clusters[k]->n_blocks; b++) {
-            block *at = &m->clusters[k]->blocks[b];
-            for (uint32_t v = 0; v < at->n_warps && at->live; v++) {
-                int g = at->warps[v].n_groups ? pick_group(m, &at->warps[v]) : -1;
-                if (g < 0 || machine_random(m) % ++n) continue;
-                *out = (choice){&at->warps[v], g};
-            }
-        }
+    FOR_WARPS(m, w) {
+        int g = w->n_groups ? pick_group(m, w) : -1;
+        if (g < 0 || machine_random(m) % ++n) continue;
+        *out = (choice){w, g};
+    }
     return n;
 }
 
 /* Waits that may fail do so; true when there are any. */
 static bool let_waits_fail(machine *m) {
     bool any = false;
-    for (uint32_t k = 0; k < m->n_clusters; k++)
-        for (uint32_t b = 0; b < m->clusters[k]->n_blocks; b++) {
-            block *at = &m->clusters[k]->blocks[b];
-            for (uint32_t v = 0; v < at->n_warps; v++)
-                for (int g = 0; g < at->warps[v].n_groups; g++)
-                    if (at->warps[v].group[g].state == WAIT_MBARRIER)
-                        any = at->warps[v].group[g].give_up = true;
-        }
+    FOR_WARPS(m, w)
+        for (int g = 0; g < w->n_groups; g++)
+            if (w->group[g].state == WAIT_MBARRIER) any = w->group[g].give_up = true;
     return any;
 }
 
 static void tell_stuck_warps(machine *m) {
-    for (uint32_t k = 0; k < m->n_clusters; k++)
-        for (uint32_t b = 0; b < m->clusters[k]->n_blocks; b++) {
-            block *at = &m->clusters[k]->blocks[b];
-            for (uint32_t v = 0; v < at->n_warps; v++) {
-                warp *w = &at->warps[v];
-                bool lanes = w->n_groups > 1;
-                for (int g = 0; g < w->n_groups; g++) {
-                    const sim_insn *i = &m->run->program->insn[w->group[g].pc];
-                    lanes = lanes && w->group[g].state == WAIT_LANES;
-                    if (w->group[g].state == WAIT_REGISTERS)
-                        report(w, i, 0, "setmaxnreg",
-                               "wants %u registers more; the block's pool has %lld", w->group[g].a,
-                               (long long)at->spare_registers);
-                }
-                if (lanes)
-                    report(w, &m->run->program->insn[w->group[0].pc], 0, "divergence",
-                           "lanes %08x wait here for others of the warp, which wait at PTX line %d",
-                           w->group[0].mask, m->run->program->insn[w->group[1].pc].ptx_line);
-            }
+    const sim_insn *insn = m->run->program->insn;
+    FOR_WARPS(m, w) {
+        bool lanes = w->n_groups > 1;
+        for (int g = 0; g < w->n_groups; g++) {
+            lanes = lanes && w->group[g].state == WAIT_LANES;
+            if (w->group[g].state == WAIT_REGISTERS)
+                report(w, &insn[w->group[g].pc], 0, "setmaxnreg",
+                       "wants %u registers more; the block's pool has %lld", w->group[g].a,
+                       (long long)w->block->spare_registers);
         }
+        if (lanes)
+            report(w, &insn[w->group[0].pc], 0, "divergence",
+                   "lanes %08x wait here for others of the warp, which wait at PTX line %d",
+                   w->group[0].mask, insn[w->group[1].pc].ptx_line);
+    }
 }
 
 /* Nothing can run and nothing is under way. */

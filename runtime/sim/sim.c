@@ -63,7 +63,7 @@ static void machine_open(machine *m, run_state *r, int number) {
 
 static void machine_close(machine *m) {
     for (uint32_t k = 0; k < m->n_clusters; k++) cluster_close(m->clusters[k]);
-    for (uint32_t k = 0; k < m->n_ops; k++) free(m->ops[k].staged);
+    for (uint32_t k = 0; k < m->n_ops; k++) free(m->ops[k].staged), free(m->ops[k].knows.v);
     m->run->result->warp_steps += m->warp_steps;
     m->run->result->thread_steps += m->thread_steps;
     m->run->result->wgmma_flops += m->flops;
