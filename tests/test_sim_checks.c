@@ -38,6 +38,8 @@
 #define USE_D "mul.wide.u32 %d11, %r0, 4; add.u64 %d12, %d0, %d11; st.global.f32 [%d12], %f0;\n"
 
 /* Each half of a warp, with a mask of its own. */
+#define EVEN_LEAVE                                                                                 \
+    "and.b32 %r10, %r0, 1;\nsetp.eq.u32 %p5, %r10, 0;\n@%p5 ret;\nsetp.ne.u32 %p5, %r10, 0;\n"
 #define HALF "setp.lt.u32 %p5, %r2, 16;\nselp.b32 %r16, 0xffff, 0xffff0000, %p5;\n"
 #define OTHER_WORD(far) "xor.b32 %r13, %r12, " #far ";\nld.shared.u32 %r9, [%r13];\n"
 #define GLOBAL_WORD "mul.wide.u32 %d11, %r0, 4; add.u64 %d12, %d0, %d11;\n"
@@ -175,6 +177,16 @@ static const row rows[] = {
      "reads lane 31, which does not take part"},
     {"divergence", 32, 1, 1, "shfl.sync.idx.b32 %r9, %r0, 0, 31, 65535;", "not in its mask"},
     {"divergence", 64, 1, 1, "@%p1 ret;\nbar.sync 0;", NULL},
+    /* lanes that have left are not waited for, and count */
+    {NULL, 64, 1, 1, EVEN_LEAVE "bar.sync 0;", NULL},
+    {NULL, 64, 1, 1, EVEN_LEAVE "bar.sync 1, 64;", NULL},
+    {NULL, 64, 1, 1, EVEN_LEAVE "barrier.sync 1, 64;", NULL},
+    {NULL, 64, 1, 1, EVEN_LEAVE "bar.red.popc.u32 %r9, 0, %p5;\nsetp.ne.u32 %p6, %r9, 32;\n"
+                                "@%p6 trap;", NULL},
+    {NULL, 64, 1, 1, EVEN_LEAVE "@%p1 bar.arrive 1, 64;\n@%p1 ret;\nbar.sync 1, 64;", NULL},
+    {"deadlock", 64, 1, 1, EVEN_LEAVE "@%p1 bar.sync 1, 64;", "barrier 1: 32 of 64 threads"},
+    {NULL, 64, 1, 1, "setp.lt.u32 %p4, %r2, 16;\n@%p4 bra LOW;\nbarrier.sync 1, 64;\nret;\nLOW:\n"
+                     "nanosleep.u32 9;", NULL},
     {NULL, 32, 1, 1,
      "setp.lt.u32 %p4, %r0, 16;\n@%p4 bra LOW;\nmov.u32 %r9, 1;\nbra OUT;\nLOW:\n"
      "mov.u32 %r9, 2;\nOUT:\nbar.warp.sync -1;\nshfl.sync.idx.b32 %r10, %r9, 0, 31, -1;",

@@ -357,6 +357,14 @@ TEST(images) {
     CHECK_INT(cuModuleLoadData(&module, "no PTX"), CUDA_ERROR_INVALID_PTX);
     CHECK(strstr(reason(CUDA_ERROR_INVALID_PTX), "PTX:1"));
     CHECK_REFUSED(cuModuleUnload(NULL), CUDA_ERROR_INVALID_HANDLE, "the handle is NULL");
+    CHECK_INT(cuModuleLoadData(&module, ".version 8.0 .target sm_90a .address_size 64\n"
+                                        ".entry bad() {\nfrob; }\n.entry good() { ret; }"),
+              CUDA_SUCCESS);
+    CHECK_REFUSED(cuModuleGetFunction(&function, module, "bad"), CUDA_ERROR_INVALID_PTX,
+                  "PTX:3: frob: this instruction is not known here");
+    CHECK(!function);
+    CHECK_INT(cuModuleGetFunction(&function, module, "good"), CUDA_SUCCESS);
+    CHECK_INT(cuModuleUnload(module), CUDA_SUCCESS);
     CHECK_INT(cuModuleLoadDataEx(&module, scale, 0, NULL, NULL), CUDA_SUCCESS);
     CHECK_REFUSED(cuModuleGetFunction(&function, module, "scal"), CUDA_ERROR_NOT_FOUND,
                   "the image has no entry 'scal'");

@@ -75,6 +75,13 @@
     "cp.async.bulk.wait_group 0;\n" SPIN("ld.acquire.gpu.global.u32", "%d1")                       \
     "ld.global.u32 %r10, [%d0];"
 
+#define REDUCED                                                                                    \
+    "shl.b32 %r11, %r0, 2; add.u32 %r12, %r3, %r11;\nst.shared.u32 [%r12], 1;\n"                   \
+    "fence.proxy.async.shared::cta;\n" SYNC
+#define REDUCE "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%d1], [%r3], 64;\n"
+#define DONE_BY_ALL "cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;\n"
+#define DONE "@%p0 cp.async.bulk.commit_group;\n@%p0 cp.async.bulk.wait_group 0;\n"
+
 #define HALVES "setp.lt.u32 %p4, %r2, 16;\n@%p4 bra LOW;\n"
 #define CAME "setp.ne.u32 %p6, %r9, 48;\n@%p6 trap;\n"
 
@@ -182,6 +189,29 @@ static const row rows[] = {
     {"proxy", 32, 2, 1, LOADED("", ""), "written by cluster 0 (st.global.v4.u32"},
     {NULL, 32, 2, 1, STORED("cp.async.bulk.wait_group 0;\n"), NULL},
     {"race", 32, 2, 1, STORED("cp.async.bulk.wait_group.read 0;\n"), "reads global"},
+    /* reductions of two blocks don't race, but what is plain does with them */
+    {NULL, 32, 2, 1, REDUCED "@%p0 " REDUCE DONE, NULL},
+    {NULL, 32, 2, 1, REDUCED "@%p0 " REDUCE "@%p0 " REDUCE DONE "@%p0 red.global.add.u32 [%d1], 1;",
+     NULL},
+    {NULL, 32, 1, 1, REDUCED "@%p0 " REDUCE DONE "@%p0 ld.global.u32 %r9, [%d1];", NULL},
+    {"race", 32, 1, 1, REDUCED "@%p0 " REDUCE "@%p0 ld.global.u32 %r9, [%d1];\n" DONE,
+     "global"},
+    {"race", 32, 1, 1, REDUCED "@%p0 " REDUCE "@%p0 st.global.u32 [%d1+60], 1;\n" DONE,
+     "overwrites global"},
+    {"race", 32, 2, 1, REDUCED BLOCKS REDUCE DONE_BY_ALL "ret;\nOTHER:\nst.global.u32 [%d1], 1;",
+     "overwrites global"},
+    {NULL, 32, 2, 1,
+     REDUCED BLOCKS REDUCE DONE_BY_ALL "st.release.gpu.global.u32 [%d1+256], 1000;\nret;\nOTHER:\n"
+     "ld.acquire.gpu.global.u32 %r9, [%d1+256];\nsetp.ne.u32 %p4, %r9, 1000;\n@%p4 bra OTHER;\n"
+     "ld.global.u32 %r10, [%d1];", NULL},
+    {"race", 32, 2, 1,
+     REDUCED BLOCKS REDUCE "cp.async.bulk.commit_group;\n"
+     "st.release.gpu.global.u32 [%d1+256], 1000;\ncp.async.bulk.wait_group 0;\nret;\nOTHER:\n"
+     "ld.acquire.gpu.global.u32 %r9, [%d1+256];\nsetp.ne.u32 %p4, %r9, 1000;\n@%p4 bra OTHER;\n"
+     "ld.global.u32 %r10, [%d1];", "global"},
+    {"unwritten", 32, 1, 1,
+     REDUCED "@%p0 cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%d0], [%r3], 64;\n"
+     DONE, "reads global"},
     /* barriers that are not aligned: lanes come one by one */
     {NULL, 64, 1, 1,
      HALVES "barrier.sync 1, 64;\nld.shared.u32 %r9, [%r3];\nbra OUT;\nLOW:\n"

@@ -71,9 +71,12 @@ static const struct {
     {HEAD ".section .debug_str { .b8 1", "t:4: '}' expected, but the text ends"},
 };
 
-static const struct {
+typedef struct {
     const char *body, *complaint;
-} bodies[] = {
+} bad_body;
+
+/* What an entry alone answers for. */
+static const bad_body unknown[] = {
     {"frob.u32 %r1, %r2;", "t:6: frob.u32: this instruction is not known here"},
     {"add.ftz.u32 %r1, %r2, %r3;", "t:6: add.ftz.u32: this instruction is not known here"},
     {"wgmma.mma_async.sync.aligned.m64n12k16.f32.f16.f16 {%r1}, %d1, %d2, 1, 1, 1, 0, 0;",
@@ -84,6 +87,13 @@ static const struct {
      "t:6: wgmma.mma_async.sync.aligned.m64n8k16x.f32.f16.f16: this instruction is not known here"},
     {"\ncall.uni f;", "t:7: call.uni: functions are not known here; inline them"},
     {"@%p1 call f;", "t:6: call: functions are not known here; inline them"},
+    {".local .b8 x[4]; mov.u64 %d1, x;",
+     "t:6: mov.u64: 'x' is a .global, .const or .local variable; only parameters and .shared "
+     "variables have addresses here"},
+    {".callprototype x;", "t:6: directive '.callprototype' is not known here"},
+};
+
+static const bad_body bodies[] = {
     {"add.u32 %r1, %r2;", "t:6: ',' expected, not ';'"},
     {"add.u32 %r1, %r2, %r3, %r4;", "t:6: add.u32: ';' expected after its operands"},
     {"add.u32 %r1, %r2, %r9;", "t:6: add.u32: '%r9' is not declared"},
@@ -133,9 +143,6 @@ static const struct {
      "t:6: ld.shared.v2.u32: '%d5' is a 64-bit register, not a 32-bit register"},
     {"ld.shared.v2.u32 {%r1}, [%r2];", "t:6: ',' expected, not '}'"},
     {"ld.shared.v2.u32 %r1, [%r2];", "t:6: '{' expected, not '%r1'"},
-    {".local .b8 x[4]; mov.u64 %d1, x;",
-     "t:6: mov.u64: 'x' is a .global, .const or .local variable; only parameters and .shared "
-     "variables have addresses here"},
     {".local .b8 x[4]; .local .b8 x[4];", "t:6: 'x' is declared twice"},
     {"mov.u32 %r1, a;", "t:6: mov.u32: the address of 'a' needs a 64-bit register"},
     {"mov.b32 %r1, {%h1, %h2, %h3};",
@@ -161,7 +168,6 @@ static const struct {
     {".reg .b32 x, x;", "t:6: 'x' is declared twice"},
     {".reg .b32 x<9999999>;", "t:6: the number of registers must be an integer in 0 … 1048576"},
     {".reg .b32 x<900000>, y<900000>;", "t:6: the entry has more than 1048576 registers"},
-    {".callprototype x;", "t:6: directive '.callprototype' is not known here"},
     {".shared .b8 x[300000]; mov.u32 %r1, x;",
      "t:6: the .shared variables take more than 232448 bytes"},
     {".loc 1 2 3, inlined 4", "t:6: 'function_name' expected, not 'inlined'"},
@@ -175,6 +181,60 @@ TEST(complaints) {
     for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
         char *text = wl_format("%s%s\n}\n", ENTRY, bodies[i].body);
         CHECK_FAIL(sim_module_load("t", text, strlen(text), &none), WL_EINVAL, bodies[i].complaint);
+        free(text);
+    }
+}
+
+static wl_status launch(const sim_program *program) {
+    static const sim_launch one = {{1, 1, 1}, {32, 1, 1}, {1, 1, 1}, .params = ENTRY,
+                                   .params_size = 192};
+    sim_memory *memory = sim_memory_open();
+    sim_result result = {0};
+    wl_status status = sim_run(program, &one, memory, NULL, &result);
+    CHECK_INT(result.n_findings, 0);
+    sim_result_free(&result);
+    sim_memory_close(memory);
+    return status;
+}
+
+TEST(unknown_forms_are_of_their_entry) {
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+        const sim_program *p = load_body(unknown[i].body);
+        CHECK_STR(p->error, unknown[i].complaint);
+        CHECK_INT(sim_program_size(p), 0);
+        CHECK_FAIL(launch(p), WL_EINVAL, unknown[i].complaint);
+    }
+#define FIRST ".shared .b8 s[8];\n.entry a() { .reg .b32 x; { mov.u32 x, s; } ret; }\n"
+#define LAST "\n.entry c() { .reg .b64 x; .shared .b8 t[4]; L: mov.u64 x, t; exit; }"
+    load(HEAD FIRST ".entry b(.param .u64 q) .maxntid 64 { .reg .b32 x; .shared .b8 t[16]; bra L;\n"
+                    "{ .reg .b32 y; {\nfrob.x y; } .pragma \"}\"; // }\n /* } */ } t x } " LAST);
+    CHECK_STR(sim_module_entry(module, 1), "b");
+    CHECK_STR(sim_module_entry(module, 2), "c");
+    CHECK(!sim_module_entry(module, 3));
+    const sim_program *a = sim_module_find(module, "a"), *c = sim_module_find(module, "c");
+    CHECK_FAIL(launch(sim_module_find(module, "b")), WL_EINVAL,
+               "t:8: frob.x: this instruction is not known here");
+    CHECK(!a->error && a->static_shared == 8 && launch(a) == WL_OK);
+    CHECK(!c->error && c->static_shared == 4 && launch(c) == WL_OK);
+    unload();
+}
+
+/* What is no PTX refuses the whole, before a form that is not known and behind it. */
+static const bad_body no_ptx[] = {
+    {"frob; \"", "t:4: string without end: \" }"},
+    {"frob; /*", "t:4: comment without end"},
+    {"frob; #", "t:4: character 0x23 is not PTX"},
+    {"frob; {", "t:4: '}' expected, but the text ends"},
+    {"add.u32 frob; frob;", "t:4: add.u32: 'frob' is not declared"},
+    {"frob; } .entry k { ret;", "t:4: entry 'k' is declared twice"},
+    {"frob; } .entry l { ret", "t:4: ret: ';' expected after its operands"},
+};
+
+TEST(what_is_no_ptx_refuses_the_whole) {
+    sim_module *none;
+    for (size_t i = 0; i < sizeof no_ptx / sizeof *no_ptx; i++) {
+        char *text = wl_format("%s.entry k { %s }", HEAD, no_ptx[i].body);
+        CHECK_FAIL(sim_module_load("t", text, strlen(text), &none), WL_EINVAL, no_ptx[i].complaint);
         free(text);
     }
 }

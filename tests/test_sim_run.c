@@ -458,6 +458,23 @@ TEST(bulk_copies) {
     close_run(&k);
 }
 
+/* Bytes that two copies, an atomic and other threads of the host change at once. */
+TEST(reductions_and_atomics_of_many_blocks) {
+    for (int n = 1; n <= 4; n++) {
+        kernel_run k;
+        open_run(&k);
+        k.grid = 64;
+        k.options.threads = n;
+        run_clean(&k, "shl.b32 %r11, %r0, 2; add.u32 %r12, %r3, %r11;\nst.shared.u32 [%r12], 1;\n"
+                      PROXY "mul.wide.u32 %d11, %r0, 4; add.u64 %d12, %d1, %d11;\n"
+                      "@%p0 cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%d1+96], "
+                      "[%r3], 112;\nred.global.add.u32 [%d12+112], 1;\n" STORED);
+        for (uint32_t i = 0; i < 64; i++)
+            CHECK_INT(k.in[i], i + 64 * (i >= 24 && i < 52) + 64 * (i >= 28 && i < 60));
+        close_run(&k);
+    }
+}
+
 TEST(clusters) {
     kernel_run k;
     open_run(&k);

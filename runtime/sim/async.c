@@ -250,10 +250,10 @@ step op_copy_in(warp *w, const sim_insn *i, uint32_t mask) {
     return NEXT;
 }
 
-static void keep_clock(const warp *w, const vclock *knows, async_op *o) {
-    o->n_agents = w->block->cluster->n_agents;
-    o->knows.v = wl_alloc(o->n_agents * sizeof *o->knows.v);
-    memcpy(o->knows.v, knows->v, o->n_agents * sizeof *o->knows.v);
+/* With room for the mbarriers to come. */
+static void keep_clock(const cluster *c, const vclock *knows, async_op *o) {
+    o->knows.v = wl_alloc((c->n_agents + MAX_MBARRIERS * c->n_blocks) * sizeof *o->knows.v);
+    clock_copy(c, &o->knows, knows);
 }
 
 step op_copy_out(warp *w, const sim_insn *i, uint32_t mask) {
@@ -271,7 +271,7 @@ step op_copy_out(warp *w, const sim_insn *i, uint32_t mask) {
         c.a = (mem_access){w->block, w, i, warp_tells(w, 1u << l), 0, true};
         c.a.at = agent_epoch(w, i, copies_agent(w, BULK_WRITTEN), g->number);
         if (!check_copy(&c, &o)) continue;
-        if (reduces && checks(w)) keep_clock(w, c.a.knows, &o);
+        if (reduces && checks(w)) keep_clock(w->block->cluster, c.a.knows, &o);
         o.group = g;
         new_op(w, i, o, w->block);
         g->reading++;
@@ -347,12 +347,8 @@ step op_plain_copy(warp *w, const sim_insn *i, uint32_t mask) {
         if (read && !global_at(w, i, from, read, bytes)) continue;
         copy_group *g = copies_open(w, COPIES_PLAIN, l, mask);
         if (checks(w)) {
-            mem_access a = {w->block,
-                            w,
-                            i,
-                            warp_knows(w, 1u << l),
-                            agent_epoch(w, i, copies_agent(w, PLAIN_DONE), g->number),
-                            false};
+            mem_access a = {w->block, w, i, warp_knows(w, 1u << l),
+                            agent_epoch(w, i, copies_agent(w, PLAIN_DONE), g->number), false};
             shadow_write(&a, to, bytes);
             if (read) global_read(&a, from, read);
         }
@@ -466,21 +462,16 @@ static void reduce_run(void *user, const tmap_run *run) {
 
 /* Each of its operations is relaxed, of scope gpu, and is judged by what was known at its issue. */
 static void do_reduce(async_op *o) {
-    const cluster *c = o->source->cluster;
     stage s = {.o = o, .at = o->staged, .insn = *o->insn};
     if (o->map) {
         s.insn.type = element_types[o->map->type].type;
         s.insn.width = element_types[o->map->type].width;
         if (element_types[o->map->type].flushes) s.insn.flags |= SIM_FLAG_FTZ;
     }
-    if (checks(o->warp)) {
-        o->knows.v = wl_grow(o->knows.v, c->n_agents * sizeof *o->knows.v);
-        memset(o->knows.v + o->n_agents, 0, (c->n_agents - o->n_agents) * sizeof *o->knows.v);
-        epoch at = agent_epoch(o->warp, o->insn, copies_agent(o->warp, BULK_WRITTEN),
-                               o->group->number);
-        s.a = (mem_access){o->source, o->warp, o->insn, &o->knows, epoch_with_lane(at, LIKE_LANE),
-                           true};
-    }
+    epoch at =
+        agent_epoch(o->warp, o->insn, copies_agent(o->warp, BULK_WRITTEN), o->group->number);
+    s.a = (mem_access){o->source, o->warp, o->insn, &o->knows, epoch_with_lane(at, LIKE_LANE),
+                       true};
     walk(o, reduce_run, &s);
     reduce_row(&s);
     free(o->knows.v);

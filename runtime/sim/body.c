@@ -136,10 +136,10 @@ static const sim_opcode *read_opcode(sim_front *f, const lex_token *word) {
     sim_opcode *op = sim_take(f->arena, sizeof *op);
     if (!form_read(sim_take_text(f->arena, word->at, word->size), op)) {
         bool call = word->size >= 4 && !memcmp(word->at, "call", 4);
-        lex_fail(&f->lex, word->line,
-                 call ? "%.*s: functions are not known here; inline them"
-                      : "%.*s: this instruction is not known here",
-                 lex_shown(word), word->at);
+        lex_unknown(&f->lex, word->line,
+                    call ? "%.*s: functions are not known here; inline them"
+                         : "%.*s: this instruction is not known here",
+                    lex_shown(word), word->at);
         return NULL;
     }
     names_add(&f->opcodes, word, NAME_OPCODE, 0)->opcode = op;
@@ -182,30 +182,16 @@ static void read_instruction(sim_front *f, sim_insn *insn, const lex_token *word
 
 /* ---- statements ---- */
 
-static void skip_statement(sim_front *f) {
-    lex_skip(&f->lex, ";");
-}
-
-static void read_shared(sim_front *f) {
-    shared_read(f, false);
-}
-
-static const struct {
-    const char *word;
-    void (*read)(sim_front *f);
-} directives[] = {
-    {".reg", read_registers}, {".loc", read_loc},      {".pragma", skip_statement},
-    {".shared", read_shared}, {".local", unused_read}, {".const", unused_read},
-    {".global", unused_read},
-};
-
 static void read_directive(sim_front *f, const lex_token *word) {
-    for (size_t i = 0; i < sizeof directives / sizeof *directives; i++)
-        if (lex_same(word, directives[i].word)) {
-            directives[i].read(f);
-            return;
-        }
-    lex_fail(&f->lex, word->line, "directive '%.*s' is not known here", lex_shown(word), word->at);
+    if (lex_same(word, ".reg")) read_registers(f);
+    else if (lex_same(word, ".loc")) read_loc(f);
+    else if (lex_same(word, ".shared")) shared_read(f, false);
+    else if (lex_same(word, ".pragma")) lex_skip(&f->lex, ";");
+    else if (lex_same(word, ".local") || lex_same(word, ".const") || lex_same(word, ".global"))
+        unused_read(f);
+    else
+        lex_unknown(&f->lex, word->line, "directive '%.*s' is not known here", lex_shown(word),
+                    word->at);
 }
 
 static void read_statement(sim_front *f) {

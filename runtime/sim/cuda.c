@@ -211,13 +211,9 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice id) {
     static const struct {
         int attribute, value;
     } table[] = {
-        {1, 1024},             /* threads of a block */
-        {2, 1024},             /* blockDim.x */
-        {3, 1024},             /* blockDim.y */
-        {4, 64},               /* blockDim.z */
-        {5, 2147483647},       /* gridDim.x */
-        {6, 65535},            /* gridDim.y */
-        {7, 65535},            /* gridDim.z */
+        {1, 1024},                            /* threads of a block */
+        {2, 1024}, {3, 1024}, {4, 64},        /* blockDim */
+        {5, 2147483647}, {6, 65535}, {7, 65535}, /* gridDim */
         {8, 49152},            /* shared memory of a block */
         {9, 65536},            /* constant memory */
         {10, 32},              /* lanes */
@@ -226,8 +222,7 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice id) {
         {38, 50 << 20},        /* L2 */
         {39, 2048},            /* threads of a multiprocessor */
         {41, 1},               /* unified addressing */
-        {75, 9},               /* compute capability */
-        {76, 0},
+        {75, 9}, {76, 0},      /* compute capability */
         {81, 233472},          /* shared memory of a multiprocessor */
         {82, 65536},           /* registers of a multiprocessor */
         {97, CUDA_MAX_SHARED}, /* shared memory of a block, opt-in */

@@ -81,6 +81,7 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
     const sim_program *program = sim_module_find(module->module, name);
     if (!program)
         return cuda_refuse(CUDA_ERROR_NOT_FOUND, "the image has no entry '%s'", name);
+    if (program->error) return cuda_refuse(CUDA_ERROR_INVALID_PTX, "%s", program->error);
     struct sim_kernel *kernel = module->kernels;
     while (kernel && kernel->program != program) kernel = kernel->next;
     if (!kernel) {
@@ -124,12 +125,9 @@ CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function) {
         {CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, p->max_threads ? p->max_threads : 1024},
         {CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, p->static_shared},
         {4, p->max_registers}, /* 0 when PTX does not say: ptxas would decide */
-        {5, 90},               /* PTX version */
-        {6, 90},               /* binary version */
+        {5, 90}, {6, 90},      /* versions of the PTX, of the machine code */
         {CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (uint32_t)function->max_dynamic},
-        {11, p->cluster[0]},
-        {12, p->cluster[1]},
-        {13, p->cluster[2]},
+        {11, p->cluster[0]}, {12, p->cluster[1]}, {13, p->cluster[2]},
     };
     *value = 0;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)

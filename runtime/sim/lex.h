@@ -19,6 +19,7 @@ typedef struct {
     const char *at, *end;
     int line;
     wl_status status;
+    bool unknown; /* the fault is a form that is not known: that of an entry, not of the text */
     lex_token token;
 } lexer;
 
@@ -26,6 +27,7 @@ void lex_open(lexer *l, const char *name, const char *text, size_t size);
 void lex_next(lexer *l);
 /* "NAME:LINE: …", EINVAL; the first of a text stays. */
 void lex_fail(lexer *l, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
+#define lex_unknown(l, ...) ((l)->unknown |= !(l)->status, lex_fail(l, __VA_ARGS__))
 bool lex_is(const lexer *l, const char *text);
 /* Goes past the token if it is this one; lex_want: it must be. */
 bool lex_take(lexer *l, const char *text);

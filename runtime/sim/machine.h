@@ -317,8 +317,7 @@ typedef struct {
     uint64_t global;
     uint8_t data[32];
     uint8_t *staged; /* read, not yet written */
-    vclock knows;    /* of a reduction: its issuer's, of so many agents */
-    uint32_t n_agents;
+    vclock knows;    /* of a reduction: its issuer's */
     mbarrier *barrier;
     uint32_t phase;
     copy_group *group;

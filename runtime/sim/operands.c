@@ -40,10 +40,10 @@ static place read_place(sim_front *f) {
     } else if (name && name->kind == NAME_SHARED) {
         at = (place){front_special(f, SIM_SHARED_BASE), 'i', false, name->value + 1, 0};
     } else if (name && name->kind == NAME_GLOBAL) {
-        lex_fail(&f->lex, word.line,
-                 "%s: '%.*s' is a .global, .const or .local variable; only parameters and .shared "
-                 "variables have addresses here",
-                 f->op->text, lex_shown(&word), word.at);
+        lex_unknown(&f->lex, word.line,
+                    "%s: '%.*s' is a .global, .const or .local variable; only parameters and "
+                    ".shared variables have addresses here",
+                    f->op->text, lex_shown(&word), word.at);
     } else if (word.size) {
         at.operand = front_register(f, &word, &at.kind);
     }

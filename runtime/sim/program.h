@@ -145,7 +145,8 @@ enum {
 #define SIM_SHARED_START 1024u
 
 struct sim_program {
-    const char *name; /* of the entry */
+    const char *name;  /* of the entry */
+    const char *error; /* the form that is not known; NULL: it can run */
     const sim_insn *insn;
     int n_insns;
     const uint32_t *constants; /* [n_constants][32], 64-byte aligned */

@@ -122,12 +122,9 @@ static void open_entry(sim_front *f) {
 static void end_with_exit(sim_front *f) {
     sim_opcode op;
     form_read("ret", &op);
-    sim_insn insn = {.form = (uint16_t)(op.form - sim_forms),
-                     .op = SIM_OP_EXIT,
-                     .guard = SIM_NONE,
-                     .opcode = "ret",
-                     .ptx_line = f->lex.token.line,
-                     .source_line = f->source_line};
+    sim_insn insn = {.form = (uint16_t)(op.form - sim_forms), .op = SIM_OP_EXIT,
+                     .guard = SIM_NONE, .opcode = "ret",
+                     .ptx_line = f->lex.token.line, .source_line = f->source_line};
     front_emit(f, &insn);
 }
 
@@ -184,7 +181,7 @@ static void take_constants(sim_front *f) {
     f->program.n_constants = (int)f->constant_slots;
 }
 
-static void close_entry(sim_front *f, sim_module *m) {
+static void close_entry(sim_front *f) {
     if (falls_off(f)) end_with_exit(f);
     if (!f->lex.status) place_variables(f);
     if (!f->lex.status) live_allocate(f);
@@ -193,6 +190,24 @@ static void close_entry(sim_front *f, sim_module *m) {
     f->program.n_insns = (int)f->n_insns;
     f->program.insn = memcpy(sim_take(f->arena, f->n_insns * sizeof *f->insn), f->insn,
                              f->n_insns * sizeof *f->insn);
+}
+
+/* After `{`. A form that is not known is a fault of this entry; what else the entry says must still
+   be PTX's tokens up to its end. */
+static void read_body(sim_front *f, sim_module *m) {
+    const lexer start = f->lex;
+    const uint32_t scope = f->names.scope, variables = f->n_variables;
+    body_read(f);
+    if (!f->lex.status) close_entry(f);
+    if (f->lex.unknown) {
+        f->program.error = sim_take_text(f->arena, message(), strlen(message()));
+        clear_message();
+        f->lex = start;
+        lex_skip(&f->lex, "}");
+    }
+    while (f->names.scope > scope) names_leave(&f->names);
+    f->n_variables = variables;
+    if (f->lex.status) return;
     sim_program *copy = sim_take(f->arena, sizeof *copy);
     *copy = f->program;
     *SIM_PUSH(m->program, m->n, m->room) = copy;
@@ -212,10 +227,7 @@ static void read_entry(sim_front *f, sim_module *m) {
         read_performance(f, &word);
     }
     lex_want(l, "{");
-    uint32_t variables = f->n_variables;
-    if (!l->status) body_read(f);
-    if (!l->status) close_entry(f, m);
-    f->n_variables = variables;
+    if (!l->status) read_body(f, m);
     names_leave(&f->names);
 }
 

@@ -41,7 +41,7 @@ static wl_status check_sizes(const sim_program *p, const sim_launch *l) {
 }
 
 static wl_status check_launch(const sim_program *p, const sim_launch *l) {
-    wl_status status = check_sizes(p, l);
+    wl_status status = p->error ? fail(WL_EINVAL, "%s", p->error) : check_sizes(p, l);
     if (status != WL_OK) return status;
     if ((uint64_t)p->static_shared + l->shared > MAX_SHARED)
         return fail(WL_EINVAL, "%s: %u + %u bytes of shared memory; a block has %u", p->name,

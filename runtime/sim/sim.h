@@ -13,8 +13,8 @@
 typedef struct sim_module sim_module;
 typedef struct sim_program sim_program;
 
-/* EINVAL: what is not PTX, or a form that is not known: "NAME:LINE: OPCODE: …". `name` is for
-   messages. The text is copied. */
+/* EINVAL: what is not PTX: "NAME:LINE: …"; `name` is for messages. The text is copied. A form that
+   is not known, "NAME:LINE: OPCODE: …", is a fault of the entry that has it: sim_run tells it. */
 wl_status sim_module_load(const char *name, const char *ptx, size_t size, sim_module **out);
 void sim_module_free(sim_module *module);
 /* The entry of that name; NULL if there is none. sim_module_entry gives the i-th name or NULL. */

@@ -143,8 +143,7 @@ void mbarrier_land(warp *w, const sim_insn *i, mbarrier *m, uint32_t phase, uint
     if (m->phase != phase)
         report(w, i, 0, "expect_tx",
                "bytes land on mbarrier 0x%x in phase %u, but were issued in phase %u: expect_tx "
-               "was too "
-               "small, or came late",
+               "was too small, or came late",
                m->address, m->phase - m->first, phase - m->first);
     m->bytes -= bytes;
     w->machine->events++;

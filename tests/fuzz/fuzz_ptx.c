@@ -20,6 +20,7 @@ static void check_operand(const sim_program *p, int32_t operand, char kind) {
 
 /* What the machine relies on: every index lies in its array. */
 static void check_program(const sim_program *p) {
+    if (p->error) return; /* a form that is not known */
     for (int i = 0; i < p->n_insns; i++) {
         const sim_insn *insn = &p->insn[i];
         check(insn->op > SIM_OP_NONE && insn->op < SIM_OPS && insn->form < sim_n_forms);
