@@ -341,6 +341,11 @@ double wl_now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+const char *wl_env(const char *name) {
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
 int wl_cores(void) {
     cpu_set_t set;
     return sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);

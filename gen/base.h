@@ -77,6 +77,8 @@ bool wl_hash_parse(const char *hex, wl_hash *out);
 double wl_median(double *number, int n);
 /* Seconds of a clock that nobody sets. */
 double wl_now(void);
+/* The value of a variable of the environment; NULL when it is unset or empty. */
+const char *wl_env(const char *name);
 /* Cores that this process may use, at least one. */
 int wl_cores(void);
 

@@ -1,7 +1,6 @@
 /* cache.c - entries: one verified file each, DIR/v2/A/B/HEX.KIND, A and B its first two digits.
    SPDX-License-Identifier: BSD-3-Clause */
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -153,8 +152,7 @@ bool wl_cache_same(const struct stat *a, const struct stat *b) {
            a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
-/* The folder's files, for readdir; NULL. Its own descriptor stays open. */
-static DIR *list(int folder) {
+DIR *wl_cache_files(int folder) {
     int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     DIR *files = fd < 0 ? NULL : fdopendir(fd);
     if (fd >= 0 && !files) close(fd);
@@ -164,7 +162,7 @@ static DIR *list(int folder) {
 /* All but the newest few: the time of renaming here counts. */
 static void keep_few(int bad) {
     for (size_t n = KEPT_BAD + 1; n > KEPT_BAD;) {
-        DIR *files = list(bad);
+        DIR *files = wl_cache_files(bad);
         char oldest[NAME_MAX + 1] = "";
         struct stat info, least = {0};
         n = 0;
@@ -207,7 +205,7 @@ void wl_cache_aside(const wl_cache *cache, int folder, const char *name, const s
 /* By the distance in time: the clock may have been set back since. */
 size_t wl_cache_sweep(int folder) {
     size_t swept = 0;
-    DIR *files = list(folder);
+    DIR *files = wl_cache_files(folder);
     for (struct dirent *e; files && (e = readdir(files));) {
         struct stat info;
         size_t size = strlen(e->d_name);

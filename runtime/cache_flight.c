@@ -31,12 +31,6 @@ static pthread_cond_t landing;
 static wl_flight *first;
 static double longest; /* seconds, of those that were made */
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* By the clock that nobody sets. */
 static void make_landing(void) {
     pthread_condattr_t attr;
@@ -80,7 +74,7 @@ static int open_place(const char *path) {
 
 /* The file whose bytes are locked, one a key: kernels may be many. */
 static int open_locks(void) {
-    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    const char *runtime = wl_env("XDG_RUNTIME_DIR");
     char *path = runtime && *runtime == '/' ? wl_format("%s/warploom", runtime) : NULL;
     int folder = path ? open_place(path) : -1;
     free(path);
@@ -124,10 +118,10 @@ static int lock_out_others(const wl_hash *key, const wl_flight_plan *plan, doubl
     if (fd < 0) return -1;
     off_t place = place_of(key, plan->place);
     struct timespec nap = {.tv_nsec = 1000000};
-    double start = now();
+    double start = wl_now();
     bool told = false;
     while (!try_lock(fd, place)) {
-        double waited = now() - start;
+        double waited = wl_now() - start;
         if (waited > SILENCE && !told) tell(plan, patience);
         told = waited > SILENCE;
         if (waited > patience) {
@@ -164,8 +158,8 @@ static bool join(wl_flight *f, double patience, wl_buf *out) {
 }
 
 static double patience_now(void) {
-    const char *given = getenv("WARPLOOM_CACHE_WAIT");
-    if (given && *given) return strtod(given, NULL);
+    const char *given = wl_env("WARPLOOM_CACHE_WAIT");
+    if (given) return strtod(given, NULL);
     return 2 * longest > PATIENCE ? 2 * longest : PATIENCE;
 }
 
@@ -191,7 +185,7 @@ wl_flight *wl_flight_begin(const wl_hash *key, const wl_flight_plan *plan, wl_bu
     int lock = alone ? lock_out_others(key, plan, patience) : -1;
     pthread_mutex_lock(&mutex);
     mine->lock = lock;
-    mine->start = now();
+    mine->start = wl_now();
     pthread_mutex_unlock(&mutex);
     return mine;
 }
@@ -200,7 +194,7 @@ void wl_flight_land(wl_flight *flight, const wl_buf *made) {
     wl_flight **at = &first;
     pthread_mutex_lock(&mutex);
     if (flight->lock >= 0) close(flight->lock); /* the kernel's lock ends with it */
-    double took = now() - flight->start;
+    double took = wl_now() - flight->start;
     if (made && took > longest) longest = took;
     while (*at && *at != flight) at = &(*at)->next;
     if (*at) *at = flight->next;

@@ -3,6 +3,7 @@
 #ifndef WL_CACHE_INNER_H
 #define WL_CACHE_INNER_H
 
+#include <dirent.h>
 #include <sys/stat.h>
 
 #include "cache.h"
@@ -41,6 +42,8 @@ int wl_cache_folder(const wl_cache *cache, const char *below, int flags, bool ma
 void wl_cache_name(wl_cache_kind kind, const wl_hash *key, char below[16],
                    char name[WL_CACHE_NAME]);
 bool wl_cache_same(const struct stat *a, const struct stat *b); /* nobody replaced it or used it */
+/* The files of an open folder, for readdir; NULL. Its own descriptor stays open. */
+DIR *wl_cache_files(int folder);
 /* Removes what killed processes left in a folder that is open to be listed: how many files. */
 size_t wl_cache_sweep(int folder);
 /* Takes a faulty entry out of the way, to v2/bad, where a few are kept; not when it is no longer

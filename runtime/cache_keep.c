@@ -1,7 +1,6 @@
 /* cache_keep.c - all entries at once: listed, and the least recently used ones evicted.
    SPDX-License-Identifier: BSD-3-Clause */
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -36,13 +35,12 @@ static void add(wl_cache_list *list, int folder, const char *name) {
 static void read_folder(const wl_cache *cache, const char *below, bool sweep,
                         wl_cache_list *list) {
     int folder = wl_cache_folder(cache, below, O_RDONLY, false);
-    int fd = folder < 0 ? -1 : openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    DIR *files = fd < 0 ? NULL : fdopendir(fd);
+    DIR *files = folder < 0 ? NULL : wl_cache_files(folder);
     for (struct dirent *e; files && (e = readdir(files));) add(list, folder, e->d_name);
     if (files) closedir(files);
-    else if (fd >= 0) close(fd);
-    if (files && sweep) list->swept += wl_cache_sweep(folder);
-    if (folder >= 0) close(folder);
+    if (folder < 0) return;
+    if (sweep) list->swept += wl_cache_sweep(folder);
+    close(folder);
 }
 
 static int by_key(const void *a, const void *b) {

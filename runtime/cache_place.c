@@ -26,12 +26,6 @@ void wl_cache_forget(void) {
     trouble[0] = '\0';
 }
 
-/* The variable's value; NULL when it is unset or empty. */
-static const char *env(const char *name) {
-    const char *value = getenv(name);
-    return value && *value ? value : NULL;
-}
-
 /* The home of the user's entry among the users, NULL when there is none. */
 static char *home_of_user(void) {
     struct passwd entry, *found = NULL;
@@ -43,8 +37,8 @@ static char *home_of_user(void) {
 /* Where the cache is; NULL when this user has no place for one. Never /tmp: whoever may write here
    may run code as this user. */
 static char *find_dir(const char *dir) {
-    const char *xdg = env("XDG_CACHE_HOME"), *home = env("HOME");
-    if (!dir || !*dir) dir = env("WARPLOOM_CACHE_DIR");
+    const char *xdg = wl_env("XDG_CACHE_HOME"), *home = wl_env("HOME");
+    if (!dir || !*dir) dir = wl_env("WARPLOOM_CACHE_DIR");
     if (dir && *dir == '/') return wl_copy(dir);
     if (dir) { /* resolved now: the process may change its folder later */
         char *here = getcwd(NULL, 0);
@@ -112,9 +106,9 @@ wl_status wl_cache_open(wl_cache **out, const char *dir, const char *mode, const
     static const char *const modes[] = {"rw", "ro", "off"};
     const char *named = NULL;
     uint64_t limit = LIMIT;
-    if (!mode || !*mode) mode = env("WARPLOOM_CACHE");
+    if (!mode || !*mode) mode = wl_env("WARPLOOM_CACHE");
     if (!mode) mode = modes[0];
-    if (!size || !*size) size = env("WARPLOOM_CACHE_SIZE");
+    if (!size || !*size) size = wl_env("WARPLOOM_CACHE_SIZE");
     for (size_t i = 0; i < 3; i++)
         if (!strcmp(mode, modes[i])) named = modes[i];
     *out = NULL;
@@ -122,7 +116,7 @@ wl_status wl_cache_open(wl_cache **out, const char *dir, const char *mode, const
     wl_status status = size ? wl_cache_size("cache size", size, &limit) : WL_OK;
     if (status) return status;
     wl_cache *cache = wl_alloc(sizeof *cache);
-    const char *shared = env("WARPLOOM_CACHE_SHARED");
+    const char *shared = wl_env("WARPLOOM_CACHE_SHARED");
     cache->dir = find_dir(dir);
     cache->mode = named;
     cache->limit = limit;

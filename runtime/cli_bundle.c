@@ -14,10 +14,10 @@
 
 /* With the keys of WARPLOOM_TRUST, as the library. */
 static wl_status open_bundle(const char *path, wl_bundle **out) {
-    const char *file = getenv("WARPLOOM_TRUST");
+    const char *file = wl_env("WARPLOOM_TRUST");
     wl_trust trust = {0};
     *out = NULL;
-    wl_status status = file && *file ? wl_trust_read(file, &trust) : WL_OK;
+    wl_status status = file ? wl_trust_read(file, &trust) : WL_OK;
     if (!status) status = wl_bundle_open(out, path, &trust);
     wl_trust_free(&trust);
     return status;

@@ -34,9 +34,9 @@ bool cli_here(wl_device *out) {
 }
 
 wl_status cli_driver(const cli_args *args, const char **device, const wl_driver **out) {
-    const char *given = args->value[OPTION_DEVICE], *wanted = getenv("WARPLOOM_DEVICE");
+    const char *given = args->value[OPTION_DEVICE], *wanted = wl_env("WARPLOOM_DEVICE");
     wl_status status;
-    if (!given && wanted && *wanted) given = wanted;
+    if (!given) given = wanted;
     if (*device) given = *device;
     if (!given) {
         status = open_any(device, out);

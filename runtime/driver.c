@@ -49,12 +49,6 @@ static const char *bind_all(void *library, const entry *entries, size_t n, void 
     return NULL;
 }
 
-/* The variable's value; NULL when it is unset or empty. */
-static const char *env(const char *name) {
-    const char *value = getenv(name);
-    return value && *value ? value : NULL;
-}
-
 /* Results that mean "this machine has no usable device or driver", whatever the call was. */
 static bool is_device_trouble(CUresult result) {
     static const CUresult troubles[] = {
@@ -87,7 +81,7 @@ char *wl_own_folder(void) {
 }
 
 static wl_status open_gpu(wl_driver *drv) {
-    const char *path = env("WARPLOOM_LIBCUDA");
+    const char *path = wl_env("WARPLOOM_LIBCUDA");
     drv->library = dlopen(path ? path : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!drv->library)
         return fail(WL_EDEVICE, "no NVIDIA driver: %s; install the driver of this machine's GPU "
@@ -100,8 +94,9 @@ static wl_status open_gpu(wl_driver *drv) {
 }
 
 static wl_status open_simulator(wl_driver *drv) {
+    const char *given = wl_env("WARPLOOM_SIM");
     char *own = wl_own_folder(), *path = wl_format("%s/sim/libcuda.so.1", own);
-    drv->library = dlopen(env("WARPLOOM_SIM") ? env("WARPLOOM_SIM") : path, RTLD_NOW | RTLD_LOCAL);
+    drv->library = dlopen(given ? given : path, RTLD_NOW | RTLD_LOCAL);
     free(own), free(path);
     if (!drv->library)
         return fail(WL_EDEVICE, "no simulator: %s; put sim/libcuda.so.1 beside libwarploom.so, or "
@@ -131,7 +126,7 @@ wl_status wl_driver_get(const char *device, const wl_driver **out) {
     static bool ready[2];
     wl_status status = WL_OK;
     *out = NULL;
-    if (!device) device = env("WARPLOOM_DEVICE") ? env("WARPLOOM_DEVICE") : "gpu";
+    if (!device) device = wl_env("WARPLOOM_DEVICE") ? wl_env("WARPLOOM_DEVICE") : "gpu";
     bool simulator = !strcmp(device, "sim");
     if (!simulator && strcmp(device, "gpu"))
         return fail(WL_EINVAL, "device: expected gpu or sim, got '%s'", device);
@@ -297,7 +292,7 @@ static void look_everywhere(search *s) {
     char *own = wl_own_folder();
     for (size_t i = 0; i < COUNT(places) && !s->found; i++) {
         const char *variable = places[i].variable;
-        const char *base = !variable ? "" : *variable ? env(variable) : own;
+        const char *base = !variable ? "" : *variable ? wl_env(variable) : own;
         if (base) look_in(s, base, places[i].folder);
     }
     look_at(s, "libnvrtc.so.13");
@@ -307,7 +302,7 @@ static void look_everywhere(search *s) {
 
 static const wl_nvrtc *find(const char *path, wl_buf *report) {
     search s = {.report = report};
-    const char *named = path && *path ? path : env("WARPLOOM_NVRTC");
+    const char *named = path && *path ? path : wl_env("WARPLOOM_NVRTC");
     pthread_mutex_lock(&nvrtc_lock);
     if (named)
         look_at(&s, named);

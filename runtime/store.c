@@ -76,6 +76,10 @@ void wl_bundle_add(const void *bytes, size_t size) {
 
 static const wl_hash no_specs;
 
+static bool same(const wl_hash *a, const wl_hash *b) {
+    return !memcmp(a, b, sizeof *a);
+}
+
 wl_bundle_facts wl_store_facts(const wl_store *store) {
     wl_bundle_facts facts = {.specs = store->specs};
     wl_hash_parse(wl_generator_digest, &facts.generator);
@@ -87,7 +91,7 @@ wl_bundle_facts wl_store_facts(const wl_store *store) {
 static char *foreign(const wl_store *store, const wl_bundle *bundle) {
     const wl_bundle_facts *theirs = wl_bundle_about(bundle), ours = wl_store_facts(store);
     char hex[2 * WL_HASH_BYTES + 1];
-    if (!memcmp(&theirs->generator, &ours.generator, sizeof ours.generator)) return NULL;
+    if (same(&theirs->generator, &ours.generator)) return NULL;
     wl_hash_hex(&theirs->generator, hex);
     return wl_format("refused: made by warploom %s, generator %.12s; this is %s, generator %.12s: "
                      "build it anew", theirs->version, hex, ours.version, wl_generator_digest);
@@ -132,10 +136,9 @@ static void add_files(wl_store *store, const char *bundles, const wl_trust *trus
     free(paths);
 }
 
-/* The variable's value, NULL when it is unset or empty. */
 static char *file_of(const char *variable) {
-    const char *value = getenv(variable);
-    return value && *value ? wl_copy(value) : NULL;
+    const char *value = wl_env(variable);
+    return value ? wl_copy(value) : NULL;
 }
 
 wl_status wl_store_open(wl_store **out, wl_cache *cache, const char *bundles, const char *trust) {
@@ -204,7 +207,7 @@ const char *wl_store_unfit(const wl_store *store, const wl_buf *image, const cha
 
 wl_hash wl_store_cache_key(const wl_store *store, wl_cache_kind kind, const wl_hash *key) {
     wl_hasher hasher;
-    if (kind == WL_CACHE_KERNEL || !memcmp(&store->specs, &no_specs, sizeof no_specs)) return *key;
+    if (kind == WL_CACHE_KERNEL || same(&store->specs, &no_specs)) return *key;
     wl_hash_begin(&hasher);
     wl_hash_field(&hasher, key, sizeof *key);
     wl_hash_field(&hasher, &store->specs, sizeof store->specs);
@@ -225,8 +228,8 @@ void wl_store_refuse(wl_store *store, wl_cache_kind kind, int number, const char
    is for needs no spec file. Kernels are what their sources make them, whoever's they are. */
 static const char *other_specs(const wl_store *store, const wl_bundle *bundle, wl_cache_kind kind) {
     const wl_hash *theirs = &wl_bundle_about(bundle)->specs;
-    bool none = !memcmp(&store->specs, &no_specs, sizeof no_specs);
-    if (none || kind == WL_CACHE_KERNEL || !memcmp(theirs, &store->specs, sizeof *theirs))
+    bool none = same(&store->specs, &no_specs);
+    if (none || kind == WL_CACHE_KERNEL || same(theirs, &store->specs))
         return NULL;
     return "made with other specs than those of WARPLOOM_SPECS here";
 }
@@ -316,7 +319,7 @@ static int open_log(const char *path) {
 static void record(wl_store *store, const wl_entry *e) {
     char hex[2 * WL_HASH_BYTES + 1];
     for (size_t i = 0; i < store->n_used; i++)
-        if (store->used[i].kind == e->kind && !memcmp(&store->used[i].key, &e->key, sizeof e->key))
+        if (store->used[i].kind == e->kind && same(&store->used[i].key, &e->key))
             return;
     store->used = wl_grow(store->used, (store->n_used + 1) * sizeof *store->used);
     store->used[store->n_used++] = (mark){e->kind, e->key};

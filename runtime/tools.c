@@ -51,7 +51,7 @@ struct wl_tools {
 /* ---- open and close ---- */
 
 static const char *option(const char *given, const char *variable, const char *otherwise) {
-    if (!given) given = getenv(variable);
+    if (!given) given = wl_env(variable);
     return given && *given ? given : otherwise;
 }
 
@@ -210,9 +210,9 @@ wl_status wl_tools_read_specs(wl_tools *tools) {
 
 /* Beside this library (or the program that it is linked into); else by RUNPATH. */
 static char *gen_path(void) {
-    const char *given = getenv("WARPLOOM_GEN"), *name = "libwarploom-gen.so";
+    const char *given = wl_env("WARPLOOM_GEN"), *name = "libwarploom-gen.so";
     Dl_info info;
-    if (given && *given) return wl_copy(given);
+    if (given) return wl_copy(given);
     char *self = dladdr((void *)wl_tools_open, &info) ? realpath(info.dli_fname, NULL) : NULL;
     char *slash = self ? strrchr(self, '/') : NULL;
     char *path = slash ? wl_format("%.*s/%s", (int)(slash - self), self, name) : wl_copy(name);

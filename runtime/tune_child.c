@@ -17,8 +17,8 @@
 
 /* The command beside this library (or the program that it is linked into). */
 static char *worker_path(void) {
-    const char *given = getenv("WARPLOOM_WORKER");
-    if (given && *given) return wl_copy(given);
+    const char *given = wl_env("WARPLOOM_WORKER");
+    if (given) return wl_copy(given);
     char *own = wl_own_folder(), *path = wl_format("%s/warploom", own);
     free(own);
     return path;

@@ -433,7 +433,7 @@ static wl_status conclude(job *j) {
 /* After how many seconds a candidate hangs. */
 static double patience(const wl_problem *problem) {
     const wl_value *w = problem->word;
-    const char *timeout = getenv("WARPLOOM_TUNE_TIMEOUT");
+    const char *timeout = wl_env("WARPLOOM_TUNE_TIMEOUT");
     double given = timeout ? strtod(timeout, NULL) : 0;
     double pairs = (double)w[WL_P_seq_q].number * (double)w[WL_P_seq_k].number;
     double dims = (double)(w[WL_P_head_dim].number + w[WL_P_head_dim_v].number);
