@@ -59,11 +59,15 @@ end
 local function literal(token)
     local node = {op = token.kind, at = token.at, from = token.at, to = token.at + #token.text - 1}
     if token.kind == "int" then
-        if #token.text > 9 then wrong(token.at, "%s is too large", token.text) end
+        if #token.text > 9 then
+            wrong(token.at, "%s is too large: whole numbers have up to 9 digits", token.text)
+        end
         node.value = math.tointeger(token.text)
     else
         node.value = tonumber(token.text) + 0.0
-        if node.value > 3e38 then wrong(token.at, "%s is too large", token.text) end
+        if node.value > 3e38 then
+            wrong(token.at, "%s is too large: numbers are up to 3e38", token.text)
+        end
     end
     return node
 end

@@ -444,6 +444,19 @@ local function is_small(node)
     return true
 end
 
+-- Without the names that nobody reads: NVRTC warns of one, and a warning rejects a kernel.
+local function without_unread(lines)
+    local read, out = {}, {}
+    for i = #lines, 1, -1 do
+        local name = lines[i]:match("^ *%l+[%w ]* (v%d+) = ")
+        if not name or read[name] then
+            table.insert(out, 1, lines[i])
+            for used in lines[i]:gmatch("%f[%w_]v%d+") do read[used] = true end
+        end
+    end
+    return out
+end
+
 -- Code that sets low and high to the hull of the columns in to0 … to1 where, for some row in
 -- from0 … from1, `node` may be `want`; low > high when there is none.
 local function code(node, want, syntax, names, wide)
@@ -451,7 +464,7 @@ local function code(node, want, syntax, names, wide)
     W.line(syntax.var, "low", "to1 + 1")
     W.line(syntax.var, "high", "to0 - 1")
     for _, term in ipairs(terms(node, want)) do term_code(W, syntax, term) end
-    return table.concat(W.lines, "\n")
+    return table.concat(without_unread(W.lines), "\n")
 end
 
 -- "int", or "i64" where the ranges of a tile's analysis need it.
