@@ -128,6 +128,9 @@ class Cases(unittest.TestCase):
         self.assertEqual(cases.parse(name)[:5], ("fwd", 192, 128, "bf16", "causal"))
         self.assertEqual(cases.parse("vit_l14_d80_fp16_none_m64n64")[:4],
                          ("vit_l14", 80, 80, "fp16"))
+        for mask in ("topleft", "m2", "doc_causal", "near_m64"):
+            name = f"fwd_d16_v248_bf16_{mask}_m128n64_s4_w2_opt_dyn_p56c224"
+            self.assertEqual(cases.parse(name)[4:], (mask, "m128n64 s4 w2 opt dyn p56c224".split()))
         self.assertRaises(ValueError, cases.parse, "fwd_d64")
 
     def test_cover_takes_every_value_with_few_names(self):

@@ -258,7 +258,7 @@ def quick():
 
 
 NAME = re.compile(r"(?P<family>[a-z][a-z0-9_]*?)_d(?P<d>\d+)(?:_v(?P<v>\d+))?_(?P<dtype>bf16|fp16)"
-                  r"_(?P<mask>none|causal)(?P<knobs>(?:_[a-z0-9]+)+)")
+                  r"_(?P<mask>[a-z]\w*?)(?P<knobs>_m\d+n\d+(?:_[a-z0-9]+)*)")
 
 
 def parse(name):

@@ -48,7 +48,8 @@ KNOB_PROBLEMS = [f"head_dim={d} dtype=bf16 mask={m} layout=bshd heads=16 seq_q=4
 
 
 def knob_names():
-    names = covering_set()
+    """Of none and causal: a mask by formula needs its parameters, and has cases of its own."""
+    names = [n for n in covering_set() if table.parse(n)[4] in table.MASKS]
     for problem in KNOB_PROBLEMS:
         done = command("list", *problem.split(), "--json")
         if done.returncode:

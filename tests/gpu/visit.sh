@@ -139,6 +139,7 @@ for part in "${@:-quick}"; do
     case $part in
         doctor | sanitize) $part ;;
         fill) each fill_one "$SMALL"
+            step fill-offline 60 make BUILD="$B" "$B/offline"
             step fill-bundle 60 "$B/warploom" bundle build -o "$B/offline.wlb" \
                 head_dim=64 dtype=fp16 mask=none layout=bshd seq_q=64 lse=no ;;
         # In a root of libc, libsodium, libzstd, the driver and a bundle that fill made elsewhere.
