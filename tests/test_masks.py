@@ -241,7 +241,8 @@ def check_code(result, generator, root, count, seed=7):
         done = subprocess.run(["gcc", "-std=c17", "-O0", "-fsanitize=undefined",
                                "-fno-sanitize-recover=all", "-Werror=unused-variable",
                                "-Werror=unused-but-set-variable", "-I" + root +
-                               "/templates/device", "-o", program, source], capture_output=True, text=True, check=False)
+                               "/templates/device", "-o", program, source],
+                              capture_output=True, text=True, check=False)
         result.expect(done.returncode == 0, "gcc: " + done.stderr[:2000])
         out = subprocess.run([program], capture_output=True, text=True, check=False)
     got = [block.split() for block in out.stdout.split("\n\n")][:len(want)]
