@@ -205,11 +205,12 @@ static wl_tuned_time summary(const wl_tune_entry *e) {
 
 /* Drops the slower half, but for ties with the best. */
 static void halve(const search *s, wl_tune_entry **who, int n) {
-    wl_tuned_time best = summary(who[0]);
-    for (int i = (n + 1) / 2; i < n && !s->task->all; i++) {
-        wl_tuned_time t = summary(who[i]);
-        if (!wl_tuned_tie(&best, &t)) who[i]->state = WL_TUNE_DROPPED;
-    }
+    wl_tuned_time *t = wl_alloc((size_t)n * sizeof *t);
+    for (int i = 0; i < n; i++) t[i] = summary(who[i]);
+    double noise = wl_tuned_noise(t, n);
+    for (int i = (n + 1) / 2; i < n && !s->task->all; i++)
+        if (!wl_tuned_tie(t, &t[i], noise)) who[i]->state = WL_TUNE_DROPPED;
+    free(t);
 }
 
 /* How much slower than the best a candidate may be after so many rounds: of all candidates each has

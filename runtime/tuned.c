@@ -172,9 +172,20 @@ const char *wl_tuned_stale(const wl_tuned *tuned, int driver, const char *nvrtc)
 
 /* ---- the pick ---- */
 
-bool wl_tuned_tie(const wl_tuned_time *best, const wl_tuned_time *time) {
-    double noise = 2 * fmax(time->noise, best->noise);
-    return time->warm_us <= best->warm_us * (1 + fmax(TIE, noise));
+double wl_tuned_noise(const wl_tuned_time *time, int n) {
+    int most = 0, found = 0;
+    for (int i = 0; i < n; i++)
+        if (time[i].rounds > most) most = time[i].rounds;
+    double *noise = wl_alloc((size_t)n * sizeof *noise);
+    for (int i = 0; i < n; i++)
+        if (time[i].rounds == most) noise[found++] = time[i].noise;
+    double middle = found ? wl_median(noise, found) : 0;
+    free(noise);
+    return middle;
+}
+
+bool wl_tuned_tie(const wl_tuned_time *best, const wl_tuned_time *time, double noise) {
+    return time->warm_us <= best->warm_us * (1 + fmax(TIE, 2 * noise));
 }
 
 int wl_tuned_pick(const wl_tuned_time *time, int n) {
@@ -183,10 +194,11 @@ int wl_tuned_pick(const wl_tuned_time *time, int n) {
         bool sampled = time[i].rounds > 0, better = time[i].warm_us < time[best].warm_us;
         if (sampled == (time[best].rounds > 0) ? better : sampled) best = i;
     }
+    double noise = wl_tuned_noise(time, n);
     int pick = best;
     for (int i = 0; i < n; i++)
         if ((time[i].rounds > 0) == (time[best].rounds > 0) && time[i].rank < time[pick].rank &&
-            wl_tuned_tie(&time[best], &time[i]))
+            wl_tuned_tie(&time[best], &time[i], noise))
             pick = i;
     return pick;
 }

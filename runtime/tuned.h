@@ -61,8 +61,10 @@ const char *wl_tuned_stale(const wl_tuned *tuned, int driver, const char *nvrtc)
 const wl_tuned_time *wl_tuned_winner(const wl_tuned *tuned);
 const wl_tuned_time *wl_tuned_guess(const wl_tuned *tuned);
 const wl_tuned_time *wl_tuned_runner_up(const wl_tuned *tuned);
+/* The noise of n times: the median of those that had most rounds. */
+double wl_tuned_noise(const wl_tuned_time *time, int n);
 /* Is `time` within max(1 %, 2 x noise) of the best? */
-bool wl_tuned_tie(const wl_tuned_time *best, const wl_tuned_time *time);
+bool wl_tuned_tie(const wl_tuned_time *best, const wl_tuned_time *time, double noise);
 /* The winner of n times: of the ties with the best, the one of lowest rank. Those that were only
    screened (0 rounds) count when all were. */
 int wl_tuned_pick(const wl_tuned_time *time, int n);

@@ -270,9 +270,19 @@ TEST(a_pick_prefers_what_was_sampled) {
                                    {.warm_us = 100.9, .rank = 2, .rounds = 3},
                                    {.warm_us = 103, .rank = 0, .rounds = 3, .noise = 0.01}};
     CHECK_INT(wl_tuned_pick(times, 3), 2); /* a tie within 1 % */
-    CHECK_INT(wl_tuned_pick(times, 4), 2); /* 3 % is more than twice its noise */
+    CHECK_INT(wl_tuned_pick(times, 4), 2); /* 3 % is more than twice the noise */
     CHECK_INT(wl_tuned_pick(times + 1, 1), 0);
     wl_tuned_time noisy[] = {times[0], times[3]};
-    noisy[0].noise = 0.016;
+    noisy[0].noise = noisy[1].noise = 0.016;
     CHECK_INT(wl_tuned_pick(noisy, 2), 1); /* now it is not */
+}
+
+/* Else the noisiest would be in a tie with everything, and win by its rank. */
+TEST(noise_is_that_of_all) {
+    const wl_tuned_time times[] = {{.warm_us = 100, .rank = 3, .rounds = 9, .noise = 0.003},
+                                   {.warm_us = 106, .rank = 1, .rounds = 9, .noise = 0.04},
+                                   {.warm_us = 103, .rank = 0, .rounds = 3, .noise = 0.04},
+                                   {.warm_us = 102, .rank = 2, .rounds = 9, .noise = 0.004}};
+    CHECK(wl_tuned_noise(times, 4) == 0.004); /* of those that had most rounds */
+    CHECK_INT(wl_tuned_pick(times, 4), 0);
 }

@@ -101,7 +101,7 @@ def without_lse():
     return lines
 
 
-ROUNDED = "fwd_d64_bf16_none_m256n64_s10_w4_opt_dyn_p32c112_ones"
+ROUNDED = "fwd_d64_bf16_none_m256n64_s7_w4_opt_static_p32c112_ones"
 
 
 def without_keys():

@@ -52,7 +52,7 @@ head_dim=80 dtype=bf16 mask=causal layout=bshd heads=3 seq_q=200"
 
 # The same trouble for each way to multiply, to sum and to share out: forced candidates.
 FORCED="head_dim=64 dtype=bf16 mask=causal layout=bshd batch=2 heads=2 seq_q=300 seq_k=433 \
---kernel fwd_d64_bf16_causal_m256n64_s10_w4_opt_dyn_p32c112
+--kernel fwd_d64_bf16_causal_m256n64_s7_w4_opt_dyn_p32c112
 head_dim=128 dtype=bf16 mask=none layout=bhsd heads=2 kv_heads=1 seq_q=333 seq_k=520 \
 --kernel fwd_d128_bf16_none_m192n64_s7_w3_opt_dyn_p32c160
 head_dim=128 dtype=fp16 mask=causal layout=bshd batch=2 heads=2 seq_q=400 seq_k=150 \

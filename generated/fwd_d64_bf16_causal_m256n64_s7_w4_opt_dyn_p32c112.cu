@@ -1,10 +1,10 @@
-// fwd_d64_bf16_causal_m256n64_s10_w4_opt_dyn_p32c112_ones
+// fwd_d64_bf16_causal_m256n64_s7_w4_opt_dyn_p32c112
 //   attention forward for sm_90a
 //   head_dim 64, head_dim_v 64, bf16, mask causal
-//   256 query rows x 64 keys a tile, 10 slots for K and V,
+//   256 query rows x 64 keys a tile, 7 slots for K and V,
 //   4 consumer warpgroups of 64 rows
-//   softmax optimistic, schedule dynamic, row sums by wgmma
-// Made by: warploom emit fwd_d64_bf16_causal_m256n64_s10_w4_opt_dyn_p32c112_ones
+//   softmax optimistic, schedule dynamic, row sums by add
+// Made by: warploom emit fwd_d64_bf16_causal_m256n64_s7_w4_opt_dyn_p32c112
 #include "params.h"
 #include "barrier.cuh"
 #include "epilogue.cuh"
@@ -13,7 +13,7 @@
 
 constexpr int head_dim_v = 64;
 constexpr int tile_n = 64; // keys
-constexpr int stages = 10;
+constexpr int stages = 7;
 constexpr int consumers = 4;
 constexpr int q_stages = 2; // buffers of 64 query rows that each of them has
 constexpr int threads = 640;
@@ -21,27 +21,23 @@ constexpr int qk_panels = 1, v_panels = 1; // of 64 columns, 128 bytes a row
 constexpr int slot_panels = 1;
 constexpr int k_steps = 4; // of 16 columns, over head_dim 64
 constexpr int o_stages = 1;
-// Accumulators a thread holds; the output's last four are columns of P times ones: row sums.
-constexpr int s_regs = tile_n / 2, o_regs = head_dim_v / 2 + 4;
+constexpr int s_regs = tile_n / 2, o_regs = head_dim_v / 2; // accumulators a thread holds
 constexpr int clear_columns = tile_n > 64 ? tile_n - 64 : 0; // of a tile but the last: no mask
 constexpr int q_panel_bytes = 64 * 128, slot_panel_bytes = tile_n * 128;
 constexpr int q_step = qk_panels * q_panel_bytes / 16;
 constexpr int slot_step = slot_panels * slot_panel_bytes / 16; // between descriptors of slots
-// V's descriptors have the ones as their next panel: the further on they start, the nearer it
-// is, so that every step forward is taken off the distance in their upper half, too.
-constexpr int nearer = 1 - (1 << 16), v_step = slot_step * nearer;
-constexpr float p_steps = 32.0f; // P of the maximum is 2^-p_steps: room up to 2
+constexpr int v_step = slot_step;
+constexpr float sum_limit = 4294967296.0f; // P and its sums have the range for it
 
 struct Smem {
     alignas(1024) u16 q[consumers][q_stages][qk_panels][64][64];
     alignas(1024) u16 ring[stages][slot_panels][tile_n][64];
-    alignas(1024) u16 ones[16][64];
     alignas(1024) u16 o[consumers][4][o_stages][16][64];
     u64 full[stages], empty[stages];
     u64 q_full[consumers][q_stages], q_empty[consumers][q_stages];
     Handout items;
 };
-static_assert(sizeof(Smem) == 183296, "the launch record says how much is there");
+static_assert(sizeof(Smem) == 156672, "the launch record says how much is there");
 
 // A row tile of one (batch, head) pair: rows from `row` to `end`, and how many K/V tiles its last
 // row sees.
@@ -162,37 +158,44 @@ __device__ __forceinline__ void multiply_pv(float (&out)[o_regs], const u32 *pro
 {
     #pragma unroll
     for (int step = 0; step < tile_n / 16; step++)
-        wgmma_pv(out, probs + 4 * step, v + step * 2048 / 16 * nearer);
+        wgmma_pv(out, probs + 4 * step, v + step * 2048 / 16);
     wgmma_commit();
 }
 
-// Keeps the old maximum, and with it the output, as long as every P is below 2 (NaN and
-// infinity are not): no maximum, no shuffle, no rescaling. Else does the tile again.
+// Keeps the old maximum, and with it the output, as long as the sums stay below the limit
+// (NaN and infinity do not): no maximum, no shuffle, no rescaling. Else does the tile
+// again.
 __device__ __forceinline__ void next_softmax(const float (&scores)[s_regs],
                                              u32 (&probs)[s_regs / 2], float (&out)[o_regs],
                                              Rows &rows, float scale)
 {
-    exponentials_packed(scores, s_regs, probs, pack_bf16, scale, rows.offset, nullptr);
-    if (__any_sync(full_warp, reaches_two(probs, s_regs / 2))) {
+    float sum[2];
+    exponentials_packed(scores, s_regs, probs, pack_bf16, scale, rows.offset, sum);
+    if (__any_sync(full_warp, !(sum[0] < sum_limit) || !(sum[1] < sum_limit))) {
         float top[2], factor[2];
         row_maximum(scores, s_regs, top);
         raise_rows(rows, top, scale, factor);
-        lower_rows(rows, p_steps);
-        exponentials_packed(scores, s_regs, probs, pack_bf16, scale, rows.offset, nullptr);
+        exponentials_packed(scores, s_regs, probs, pack_bf16, scale, rows.offset, sum);
         rescale(out, o_regs, factor);
         distrust_empty_rows(rows);
     }
+    rows.sum[0] += sum[0];
+    rows.sum[1] += sum[1];
 }
 
-// Divides by the row sums in place. They are of P as it was rounded: not exact enough for an
-// LSE, and the runtime sees to it that a caller of this kernel wants none.
-__device__ __forceinline__ void normalise(float (&out)[o_regs])
+// Divides by the row sums in place, and writes the log of the sums.
+__device__ __forceinline__ void normalise(float (&out)[o_regs], Rows &rows,
+                                          const fwd_params &p, int pair, int row)
 {
     float inverse[2];
+    finish_rows(rows);
     #pragma unroll
     for (int r = 0; r < 2; r++) {
-        const float sum = out[o_regs - 4 + 2 * r];
+        const float sum = rows.sum[r];
         inverse[r] = sum == 0.0f ? 0.0f : __fdividef(1.0f, sum);
+        if (p.lse && threadIdx.x % 4 == 0 && row + 8 * r < p.seq_q)
+            p.lse[(u64)pair * p.seq_q + row + 8 * r] =
+                log2_of_row(sum, rows.offset[r]) * 0.69314718056f; // ln 2
     }
     rescale(out, o_regs, inverse);
 }
@@ -209,14 +212,6 @@ __device__ __forceinline__ void init_barriers(Smem &s)
     }
     init_handout(s.items, 4 * consumers + 1);
     mbarrier_init_fence();
-}
-
-// All threads: the panel that multiplications of P add its rows with.
-__device__ __forceinline__ void write_ones(Smem &s)
-{
-    for (int i = threadIdx.x; i < 16 * 32; i += threads)
-        reinterpret_cast<u32 *>(s.ones)[i] = 0x3f803f80; // a pair
-    fence_async_shared();
 }
 
 // A tile that other warpgroups of the block see and this one doesn't: K's slot and V's. The
@@ -238,7 +233,7 @@ __device__ __forceinline__ void consume(Smem &s, const fwd_params &p, const Tens
     const int items = p.pairs * p.row_tiles, lane = threadIdx.x % 32;
     const int warp = __shfl_sync(full_warp, threadIdx.x / 32 % 4, 0);
     const u64 q_tiles = swizzled_tile(s.q[group], 16), k_tiles = swizzled_tile(s.ring, 16);
-    const u64 v_tiles = swizzled_tile(s.ring, (s.ones[0] - s.ring[0][0][0]) * 2);
+    const u64 v_tiles = swizzled_tile(s.ring, slot_panel_bytes);
     const float scale = p.scale_log2;
     float scores[s_regs], out[o_regs];
     u32 probs[s_regs / 2];
@@ -296,8 +291,7 @@ __device__ __forceinline__ void consume(Smem &s, const fwd_params &p, const Tens
         if (first_column + tile_n > all_see)
             mask_scores(scores, s_regs, limit0 - first_column, limit1 - first_column);
         start_rows(rows, scores, s_regs, scale);
-        lower_rows(rows, p_steps);
-        exponentials_packed(scores, s_regs, probs, pack_bf16, scale, rows.offset, nullptr);
+        exponentials_packed(scores, s_regs, probs, pack_bf16, scale, rows.offset, rows.sum);
         distrust_empty_rows(rows);
 
         #pragma unroll 1
@@ -340,7 +334,7 @@ __device__ __forceinline__ void consume(Smem &s, const fwd_params &p, const Tens
         pin(out, o_regs);
         mbarrier_arrive_by(lane == 0, &s.empty[ring.slot]);
         advance(ring, stages);
-        normalise(out);
+        normalise(out, rows, p, item.pair, row);
         const BoxAt at = {0, group_row + warp * 16, item.head, item.batch};
         store_rows(out, head_dim_v, pack_bf16, s.o[group][warp], o_stages, o_map, at);
     }
@@ -349,7 +343,7 @@ __device__ __forceinline__ void consume(Smem &s, const fwd_params &p, const Tens
 }
 
 extern "C" __global__ void __launch_bounds__(threads, 1)
-fwd_d64_bf16_causal_m256n64_s10_w4_opt_dyn_p32c112_ones(
+fwd_d64_bf16_causal_m256n64_s7_w4_opt_dyn_p32c112(
     const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap k_map,
     const __grid_constant__ TensorMap v_map, const __grid_constant__ TensorMap o_map,
     const __grid_constant__ fwd_params p)
@@ -366,7 +360,6 @@ fwd_d64_bf16_causal_m256n64_s10_w4_opt_dyn_p32c112_ones(
     }
     if (threadIdx.x == 0)
         init_barriers(s);
-    write_ones(s);
     __syncthreads();
 
     if (warpgroup == 0) {
@@ -399,21 +392,20 @@ __device__ __forceinline__ void wgmma_qk(float (&d)[32], u64 a, u64 b, int add)
         : "l"(a), "l"(b), "r"(add));
 }
 
-// D (64 x 72) += A B, 16 keys; A in registers, B's rows are keys.
-__device__ __forceinline__ void wgmma_pv(float (&d)[36], const u32 *a, u64 b)
+// D (64 x 64) += A B, 16 keys; A in registers, B's rows are keys.
+__device__ __forceinline__ void wgmma_pv(float (&d)[32], const u32 *a, u64 b)
 {
     asm volatile(
         "{ "
-        "wgmma.mma_async.sync.aligned.m64n72k16.f32.bf16.bf16\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16\n"
         "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17,\n"
-        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33,\n"
-        "%34, %35}, \n"
-        "{%36, %37, %38, %39}, %40, 1, 1, 1, 1; }"
+        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, \n"
+        "{%32, %33, %34, %35}, %36, 1, 1, 1, 1; }"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
           "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]),
           "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]),
           "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
           "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]),
-          "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35])
+          "+f"(d[31])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
