@@ -5,6 +5,7 @@ run.py            everything that needs no GPU
 run.py NAME…      the checks whose name begins so
 run.py --all      the covering set's larger sister: every listed candidate is emitted, too
 run.py --size     lines by module; fails above the limits in the Makefile
+run.py -v         what each check passed, and how long it took
 BUILD names the build folder.
 """
 import collections
@@ -743,10 +744,12 @@ def main(argv):
         return bool(result.failures)
     checks = CHECKS + [check_emit_all, check_masks_all] if "--all" in argv else CHECKS
     names = [a for a in argv if not a.startswith("-")]
+    unknown = [n for n in names if not any(c.__name__[6:].startswith(n) for c in checks)]
+    unknown += set(argv) - set(names) - {"--all", "-v"}
+    if unknown:
+        print(f"neither a check nor an option: {' '.join(unknown)}\n{__doc__}", end="")
+        return 2
     checks = [c for c in checks if not names or any(c.__name__[6:].startswith(n) for n in names)]
-    if not checks:
-        print(f"no check begins with any of {names}")
-        return True
     passed = failed = 0
     with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
         for name, result, seconds in pool.map(guarded, checks):
