@@ -356,12 +356,29 @@ static bool again(wl_context *ctx, const wl_forward_args *args, bool launches, w
     return found;
 }
 
-/* Checks, finds or makes the kernels, prepares, and launches if asked to. */
-static wl_status anew(wl_context *ctx, const wl_forward_args *args, bool launches, size_t *bytes) {
+/* What a program that was built with the first arguments gives, with zeros behind; others as they
+   are. New fields come behind. */
+static const wl_forward_args *widened(const wl_forward_args *given, wl_forward_args *room) {
+    if (!given || given->size < offsetof(wl_forward_args, mask_name) ||
+        given->size >= sizeof *given)
+        return given;
+    *room = (wl_forward_args){0};
+    memcpy(room, given, given->size);
+    room->size = sizeof *room;
+    return room;
+}
+
+/* Checks, finds or makes the kernels, prepares, and launches if asked to. Shorter arguments come
+   here first and are kept as others: who has them whole pays nothing for it. */
+static wl_status anew(wl_context *ctx, const wl_forward_args *given, bool launches, size_t *bytes) {
     wl_call c;
     entry *e;
     CUcontext old;
-    wl_status status = begin(ctx, args, &c, &old);
+    wl_forward_args room;
+    const wl_forward_args *args = widened(given, &room);
+    wl_status status;
+    if (args != given && !bytes && again(ctx, args, launches, &status)) return status;
+    status = begin(ctx, args, &c, &old);
     if (!status) status = find_or_make(ctx, &c, &e);
     if (status) return end(ctx, old, status);
     if (bytes) *bytes = (size_t)e->launch.scratch;
@@ -478,7 +495,8 @@ wl_status wl_explain(wl_context *ctx, const wl_forward_args *args, char *out, si
     wl_problem problem;
     wl_buf text = {0};
     CUcontext old;
-    wl_status status = begin(ctx, args, &c, &old);
+    wl_forward_args room;
+    wl_status status = begin(ctx, widened(args, &room), &c, &old);
     if (!status && !out) status = fail(WL_EINVAL, "out is NULL");
     if (!status) status = wl_call_problem(&c, &problem);
     if (!status) status = look(ctx, &c, &problem, &e);

@@ -66,7 +66,7 @@ typedef struct {
 
 /* Options of wl_open; zero means the default named in brackets. Strings are copied. */
 typedef struct {
-    size_t size;           /* sizeof(wl_options) */
+    size_t size;           /* sizeof(wl_options), of this version or an older one */
     const char *cache_dir; /* [WARPLOOM_CACHE_DIR, XDG_CACHE_HOME/warploom, ~/.cache/warploom] */
     const char *cache;     /* "rw", "ro" or "off" [WARPLOOM_CACHE, else "rw"] */
     const char *cache_size; /* at which entries are evicted: "512M"; "0": none
@@ -90,7 +90,7 @@ typedef struct {
    alike. heads is a multiple of kv_heads. causal is aligned bottom-right. A row that sees no key
    gets O = 0 and LSE = -inf; seq_k may be 0 (k.data and v.data are then not looked at). */
 typedef struct {
-    size_t size; /* sizeof(wl_forward_args) */
+    size_t size; /* sizeof(wl_forward_args), of this version or an older one */
     wl_tensor q, k, v, o;
     float *lse;          /* [batch][heads][seq_q] fp32, natural log, contiguous; or NULL: then
                             another kernel may be the choice, and O differ by a rounding */

@@ -451,6 +451,33 @@ TEST(size_fields_context_and_long_names) {
     close_context();
 }
 
+/* Programs built with the first wl_forward_args: what they have behind it is not looked at. */
+TEST(older_sizes_go_on_working) {
+    static const size_t first = offsetof(wl_forward_args, mask_name);
+    open_context(NULL);
+    size_t bytes = 0;
+    char text[2000];
+    wl_forward_args a = usual();
+    memset((char *)&a + first, 0x5a, sizeof a - first);
+    a.size = first;
+    int before = state()->launches;
+    for (int i = 0; i < 3; i++) CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    CHECK_INT(state()->launches, before + 3);
+    CHECK_INT(wl_prepare(ctx, &a), WL_OK);
+    CHECK_INT(wl_scratch(ctx, &a, &bytes), WL_OK);
+    CHECK_INT(wl_explain(ctx, &a, text, sizeof text), WL_OK);
+    CHECK(a.mask_name && a.size == first); /* the caller's own is left alone */
+    a.mask_name = NULL;
+    a.size += sizeof a.mask_name;
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    for (int i = 0; i < 2; i++) {
+        a.size = i ? sizeof a + 8 : first - 8;
+        CHECK_INT(wl_forward(ctx, &a), WL_EINVAL);
+        CHECK(strstr(wl_error(), "set it to sizeof(wl_forward_args)"));
+    }
+    close_context();
+}
+
 TEST(addresses_are_checked) {
     open_context(NULL);
     char want[200];
