@@ -346,6 +346,13 @@ const char *wl_env(const char *name) {
     return value && *value ? value : NULL;
 }
 
+char *wl_absolute(const char *path) {
+    char *here = *path == '/' ? NULL : getcwd(NULL, 0);
+    char *out = here ? wl_format("%s/%s", here, path) : wl_copy(path);
+    free(here);
+    return out;
+}
+
 int wl_cores(void) {
     cpu_set_t set;
     return sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);

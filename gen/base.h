@@ -79,6 +79,8 @@ double wl_median(double *number, int n);
 double wl_now(void);
 /* The value of a variable of the environment; NULL when it is unset or empty. */
 const char *wl_env(const char *name);
+/* A copy, behind the current folder where it is relative: the process may change its folder. */
+char *wl_absolute(const char *path);
 /* Cores that this process may use, at least one. */
 int wl_cores(void);
 

@@ -39,13 +39,7 @@ static char *home_of_user(void) {
 static char *find_dir(const char *dir) {
     const char *xdg = wl_env("XDG_CACHE_HOME"), *home = wl_env("HOME");
     if (!dir || !*dir) dir = wl_env("WARPLOOM_CACHE_DIR");
-    if (dir && *dir == '/') return wl_copy(dir);
-    if (dir) { /* resolved now: the process may change its folder later */
-        char *here = getcwd(NULL, 0);
-        char *path = here ? wl_format("%s/%s", here, dir) : NULL;
-        free(here);
-        return path;
-    }
+    if (dir) return wl_absolute(dir);
     if (xdg && *xdg == '/') return wl_format("%s/warploom", xdg); /* relative: XDG says ignore it */
     char *own = home && *home == '/' ? wl_copy(home) : home_of_user();
     char *path = own ? wl_format("%s/.cache/warploom", own) : NULL;

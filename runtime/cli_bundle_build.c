@@ -295,9 +295,10 @@ wl_status cli_bundle_build(const cli_args *args) {
 /* ---- record ---- */
 
 /* Runs the command with WARPLOOM_RECORD; its exit code, 128 and the signal, or -1: it didn't start.
- */
+   ^C is for the command: what then becomes of it decides. */
 static int run(char **argv, const char *record) {
     int status = 0;
+    void (*before)(int) = signal(SIGINT, SIG_IGN);
     pid_t pid = fork();
     if (!pid) {
         setenv("WARPLOOM_RECORD", record, 1);
@@ -306,6 +307,7 @@ static int run(char **argv, const char *record) {
         _exit(127);
     }
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
+    signal(SIGINT, before);
     if (pid < 0) return -1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
@@ -315,18 +317,21 @@ wl_status cli_bundle_record(const cli_args *args) {
     const char *out = args->value[OPTION_OUT];
     wl_status status = cli_need_out(args, "bundle", "the file to write");
     if (status) return status;
-    char *record = wl_format("%s.record.%ld", out, (long)getpid());
+    char *place = wl_absolute(out), *record = wl_format("%s.record.%ld", place, (long)getpid());
     char **argv = wl_alloc((size_t)args->n_operands * sizeof *argv);
     memcpy(argv, args->operand + 1, ((size_t)args->n_operands - 1) * sizeof *argv);
     unlink(record);
     status = wl_file_write(record, "", 0);
     int code = status ? 0 : run(argv, record);
-    if (code)
+    if (code == 128 + SIGINT)
+        status = fail(WL_EINTR, "bundle record: interrupted, and so was %s: nothing is written",
+                      *argv);
+    else if (code)
         status = fail(WL_EFAIL, "bundle record: %s ended with exit code %d: nothing is written",
                       *argv, code);
     if (!status) status = pack_and_write(&b, record);
     unlink(record);
-    free(record), free(argv);
+    free(place), free(record), free(argv);
     build_free(&b);
     return status;
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "compile.h"
@@ -138,7 +139,7 @@ static void add_files(wl_store *store, const char *bundles, const wl_trust *trus
 
 static char *file_of(const char *variable) {
     const char *value = wl_env(variable);
-    return value ? wl_copy(value) : NULL;
+    return value ? wl_absolute(value) : NULL;
 }
 
 wl_status wl_store_open(wl_store **out, wl_cache *cache, const char *bundles, const char *trust) {
@@ -311,9 +312,14 @@ void wl_store_listen(wl_store *store, wl_store_sink *sink, void *user) {
     store->user = user;
 }
 
-/* For others to append to, too: a line is one write. */
+/* For others to append to, too: a line is one write. A FIFO would be waited for. */
 static int open_log(const char *path) {
-    return open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    struct stat info;
+    int flags = O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+    int fd = open(path, flags, 0666);
+    if (fd < 0 || (!fstat(fd, &info) && S_ISREG(info.st_mode))) return fd;
+    close(fd);
+    return -1;
 }
 
 static void record(wl_store *store, const wl_entry *e) {
@@ -350,7 +356,8 @@ void wl_store_missed(wl_store *store, const char *line) {
     if (fd < 0) return;
     flock(fd, LOCK_EX);
     bool known = !wl_read_all(fd, MAX_MISSES, &text) || has_line(text.data, line);
-    char *whole = wl_format("%s\n", line);
+    bool ended = !text.size || text.data[text.size - 1] == '\n'; /* a person may have written it */
+    char *whole = wl_format("%s%s\n", ended ? "" : "\n", line);
     if (!known) wl_write_all(fd, whole, strlen(whole));
     close(fd);
     free(whole);

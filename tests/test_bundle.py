@@ -179,6 +179,45 @@ class Command(Base):
         self.bundle("record", "-o", "used.wlb", "--", "sh", "-c", script)
         self.assertEqual(self.read("used.wlb"), self.read("both.wlb"))
 
+    def test_a_command_may_change_its_folder(self):
+        self.build("a.wlb", ONE)
+        os.mkdir(self.path("sub"))
+        before = set(os.listdir(self.folder)) | {"used.wlb", "used"}
+        script = f"cd sub && {COMMAND} compile '{ONE}'"
+        self.bundle("record", "-o", "used.wlb", "--", "sh", "-c", script)
+        self.assertEqual(self.read("used.wlb"), self.read("a.wlb"))
+        self.run_it("compile", ONE, WARPLOOM_RECORD="used")
+        self.assertEqual((set(os.listdir(self.folder)), os.listdir(self.path("sub"))), (before, []))
+
+    def test_an_interrupted_command(self):
+        """^C goes to it and to us: it ends as it likes, and we leave nothing behind."""
+        for script, code, said in (("echo; read x", 130, "bundle record: interrupted"),
+                                   ("trap 'exit 3' INT; echo; read x", 1, "exit code 3")):
+            process = subprocess.Popen([COMMAND, "bundle", "record", "-o", "x", "--", "bash", "-c",
+                                        script], env=self.env, cwd=self.folder, text=True,
+                                       start_new_session=True, stdin=subprocess.PIPE,
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            process.stdout.readline()
+            os.killpg(process.pid, signal.SIGINT)
+            errors = process.communicate(timeout=60)[1]
+            self.assertEqual(process.returncode, code, errors)
+            self.assertIn(said, errors)
+            self.assertEqual(os.listdir(self.folder), [])
+
+    def test_odd_files_of_misses_and_records(self):
+        """A FIFO is not waited for; a last line that nobody ended is ended."""
+        os.mkfifo(self.path("fifo"))
+        run = ("run", *ONE.split(), "--random", "1")
+        lacking = {"WARPLOOM_JIT": "off", "WARPLOOM_CACHE": "off", "WARPLOOM_GEN": "/none",
+                   "WARPLOOM_LIBCUDA": BUILD + "/sim/libcuda.so.1"}
+        self.write("misses", TWO)
+        for name in ("fifo", ".", "/none/misses", "misses"):
+            self.assertIn("For a bundle, add", self.run_it(*run, code=4, **lacking,
+                                                           WARPLOOM_MISSES=name).stderr)
+        self.assertRegex(self.read("misses").decode(), rf"^{TWO}\nvariant=.*seq_k=64\n$")
+        for name in ("fifo", "."):
+            self.run_it("compile", ONE, WARPLOOM_RECORD=name)
+
     def test_diff_merge_extract(self):
         self.build("a.wlb", ONE)
         self.build("b.wlb", TWO)
