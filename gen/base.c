@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -124,15 +125,26 @@ void wl_buf_free(wl_buf *buf) {
     *buf = (wl_buf){0};
 }
 
+/* Beyond the size that a file may have (ulimit -f) there is a signal, which would end the process;
+   it comes to this thread alone. */
 bool wl_write_all(int fd, const void *bytes, size_t size) {
-    for (const char *at = bytes; size;) {
-        ssize_t n = write(fd, at, size);
-        if (n < 0 && errno != EINTR) return false;
-        if (n <= 0) continue;
-        at += n;
-        size -= (size_t)n;
+    sigset_t set, old, pending;
+    ssize_t n = 0;
+    sigemptyset(&set);
+    sigaddset(&set, SIGXFSZ);
+    sigpending(&pending);
+    pthread_sigmask(SIG_BLOCK, &set, &old);
+    for (const char *at = bytes; size && (n >= 0 || errno == EINTR);) {
+        n = write(fd, at, size);
+        at += n > 0 ? n : 0;
+        size -= n > 0 ? (size_t)n : 0;
     }
-    return true;
+    int reason = errno;
+    if (size && reason == EFBIG && !sigismember(&pending, SIGXFSZ))
+        sigtimedwait(&set, NULL, &(struct timespec){0});
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    errno = reason;
+    return !size;
 }
 
 bool wl_read_all(int fd, size_t limit, wl_buf *out) {
