@@ -94,7 +94,8 @@ static const char *read_entry(const wl_cache *cache, int fd, wl_cache_kind kind,
 static void touch(int fd, const struct stat *info) {
     time_t now = time(NULL);
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = now}};
-    if (llabs((long long)now - info->st_mtime) >= WL_CACHE_DAY) futimens(fd, times);
+    if (info->st_mtime <= now - WL_CACHE_DAY || info->st_mtime >= now + WL_CACHE_DAY)
+        futimens(fd, times);
 }
 
 /* Of what was appended since `before` the payload stays, when all of it is good. */
@@ -168,6 +169,10 @@ static void keep_few(int bad) {
         n = 0;
         for (struct dirent *e; files && (e = readdir(files));) {
             if (*e->d_name == '.' || fstatat(bad, e->d_name, &info, AT_SYMLINK_NOFOLLOW)) continue;
+            if (S_ISDIR(info.st_mode)) { /* nothing to look at; what is in it is none of ours */
+                unlinkat(bad, e->d_name, AT_REMOVEDIR);
+                continue;
+            }
             if (n++ && (info.st_ctim.tv_sec > least.st_ctim.tv_sec ||
                         (info.st_ctim.tv_sec == least.st_ctim.tv_sec &&
                          info.st_ctim.tv_nsec > least.st_ctim.tv_nsec)))
@@ -176,8 +181,7 @@ static void keep_few(int bad) {
             strcpy(oldest, e->d_name);
         }
         if (files) closedir(files);
-        if (n > KEPT_BAD && unlinkat(bad, oldest, S_ISDIR(least.st_mode) ? AT_REMOVEDIR : 0))
-            return;
+        if (n > KEPT_BAD && unlinkat(bad, oldest, 0)) return;
     }
 }
 
@@ -205,13 +209,14 @@ void wl_cache_aside(const wl_cache *cache, int folder, const char *name, const s
 /* By the distance in time: the clock may have been set back since. */
 size_t wl_cache_sweep(int folder) {
     size_t swept = 0;
+    time_t now = time(NULL);
     DIR *files = wl_cache_files(folder);
     for (struct dirent *e; files && (e = readdir(files));) {
         struct stat info;
         size_t size = strlen(e->d_name);
         if (size > 4 && !strcmp(e->d_name + size - 4, ".tmp") &&
             !fstatat(folder, e->d_name, &info, AT_SYMLINK_NOFOLLOW) &&
-            llabs((long long)time(NULL) - info.st_mtime) > STALE)
+            (info.st_mtime < now - STALE || info.st_mtime > now + STALE))
             swept += !unlinkat(folder, e->d_name, 0);
     }
     if (files) closedir(files);

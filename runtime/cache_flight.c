@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #define PATIENCE 60.0 /* seconds: a compile takes one to four */
+#define LONGEST 86400.0
 #define SILENCE 2.0   /* seconds of waiting before a word about it */
 #define LONGEST_NAP 50000000L
 
@@ -159,7 +161,8 @@ static bool join(wl_flight *f, double patience, wl_buf *out) {
 
 static double patience_now(void) {
     const char *given = wl_env("WARPLOOM_CACHE_WAIT");
-    if (given) return strtod(given, NULL);
+    double asked = given ? strtod(given, NULL) : 0;
+    if (given) return asked > 0 ? fmin(asked, LONGEST) : 0; /* nor for no number at all */
     return 2 * longest > PATIENCE ? 2 * longest : PATIENCE;
 }
 

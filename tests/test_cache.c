@@ -182,21 +182,6 @@ static const char *shell(const char *format) {
     return text;
 }
 
-TEST(a_few_faulty_entries_are_kept) {
-    char bytes[8] = "rubbish";
-    fresh("rw");
-    CHECK(put("payload"));
-    for (int i = 0; i < 7; i++) {
-        bytes[0] = (char)('0' + i);
-        write_raw(bytes, 7);
-        CHECK_STR(got(), "(miss)");
-    }
-    CHECK_STR(shell("cd %s/c/v2/bad && ls | grep -c 'kernel.*[.]bad$'"), "4");
-    CHECK_STR(shell("cd %s/c/v2/bad && cat * | tr -d a-z | fold -w1 | sort | tr -d '\\n'"), "3456");
-    CHECK(put("payload"));
-    CHECK_STR(got(), "payload");
-}
-
 static void make_link(void) {
     char other[300];
     snprintf(other, sizeof other, "%s.other", path);
@@ -226,6 +211,23 @@ static void fill_folder(void) { /* a folder that cannot simply be removed */
     make_folder();
     snprintf(inner, sizeof inner, "%s/inner", path);
     CHECK(!mkdir(inner, 0700));
+}
+
+TEST(a_few_faulty_entries_are_kept) {
+    char bytes[8] = "rubbish";
+    fresh("rw");
+    CHECK(put("payload"));
+    fill_folder(); /* nor is it in the way of what comes after */
+    CHECK_STR(got(), "(miss)");
+    for (int i = 0; i < 7; i++) {
+        bytes[0] = (char)('0' + i);
+        write_raw(bytes, 7);
+        CHECK_STR(got(), "(miss)");
+    }
+    CHECK_STR(shell("cd %s/c/v2/bad && ls | grep -c 'kernel.*[.]bad$'"), "5");
+    CHECK_STR(shell("cd %s/c/v2/bad && cat * 2>/dev/null | tr -d a-z | fold -w1 | sort | tr -d '\\n'"), "3456");
+    CHECK(put("payload"));
+    CHECK_STR(got(), "payload");
 }
 
 TEST(what_is_no_trusted_file) {

@@ -415,6 +415,10 @@ TEST(a_process_that_hangs_is_not_waited_for) {
     double took = begin("/a");
     CHECK(took > 2.5 && took < 6);
     CHECK_INT(logged, 1);
+    setenv("WARPLOOM_CACHE_WAIT", "nan", 1);
+    alarm(30);
+    CHECK(begin("/a") < 1);
+    alarm(0);
     kill(child, SIGKILL);
     end(child);
     unsetenv("WARPLOOM_CACHE_WAIT");
