@@ -65,6 +65,8 @@ typedef struct {
     wl_cache_item *item; /* by key */
     size_t n, swept;
     uint64_t bytes; /* in pages of 4 KiB, as disks hold them */
+    wl_buf closed;  /* folders whose entries are none, as nobody looks there: "PATH: WHY" lines */
+    size_t n_closed;
 } wl_cache_list;
 void wl_cache_list_read(wl_cache *cache, wl_cache_list *out);
 void wl_cache_list_free(wl_cache_list *list);

@@ -32,6 +32,7 @@ struct wl_cache {
 
 /* Keeps "PATH: WHY" as the reason of this thread's failure; false. */
 bool wl_cache_miss(const char *path, const char *why);
+const char *wl_cache_trouble(void); /* this reason alone; "" */
 /* Why what is there must not be trusted, NULL if it may be: whoever writes it may run code. */
 const char *wl_cache_distrust(const wl_cache *cache, const struct stat *info);
 /* Opens the folder `below` DIR ("" is DIR), each step checked; flags O_PATH, or O_RDONLY to list

@@ -32,12 +32,21 @@ static void add(wl_cache_list *list, int folder, const char *name) {
     list->bytes += room((uint64_t)item.info.st_size);
 }
 
+/* The folders below one that is closed have the same reason. */
+static void note_closed(wl_cache_list *list) {
+    const char *why = wl_cache_trouble();
+    if (!*why || (list->closed.size && strstr(list->closed.data, why))) return;
+    wl_buf_printf(&list->closed, "%s\n", why);
+    list->n_closed++;
+}
+
 static void read_folder(const wl_cache *cache, const char *below, bool sweep,
                         wl_cache_list *list) {
     int folder = wl_cache_folder(cache, below, O_RDONLY, false);
     DIR *files = folder < 0 ? NULL : wl_cache_files(folder);
     for (struct dirent *e; files && (e = readdir(files));) add(list, folder, e->d_name);
     if (files) closedir(files);
+    if (folder < 0) note_closed(list);
     if (folder < 0) return;
     if (sweep) list->swept += wl_cache_sweep(folder);
     close(folder);
@@ -67,6 +76,7 @@ void wl_cache_list_read(wl_cache *cache, wl_cache_list *out) {
 
 void wl_cache_list_free(wl_cache_list *list) {
     free(list->item);
+    wl_buf_free(&list->closed);
     *list = (wl_cache_list){0};
 }
 

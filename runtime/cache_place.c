@@ -22,6 +22,10 @@ bool wl_cache_miss(const char *path, const char *why) {
     return false;
 }
 
+const char *wl_cache_trouble(void) {
+    return trouble;
+}
+
 void wl_cache_forget(void) {
     trouble[0] = '\0';
 }

@@ -32,11 +32,34 @@ static void name_of(const wl_buf *bytes, char out[128]) {
         name_behind(bytes, marks[i], out);
 }
 
+/* All entries, unless the cache is off. */
+static wl_status read_list(wl_cache *cache, wl_cache_list *all) {
+    const char *reason = wl_cache_reason(cache);
+    bool off = !strcmp(wl_cache_mode(cache), "off");
+    *all = (wl_cache_list){0};
+    if (off)
+        return fail(WL_EFAIL, "cache %s (off): it is not read%s%s; see 'warploom doctor'",
+                    wl_cache_dir(cache), *reason ? ": " : "", reason);
+    wl_cache_list_read(cache, all);
+    return WL_OK;
+}
+
+/* After what could be told: folders that are passed over are no success. */
+static wl_status end_list(wl_cache_list *all) {
+    wl_status status = WL_OK;
+    if (all->n_closed)
+        status = fail(WL_EFAIL, "cache: folders are passed over: %.*s; see 'warploom doctor'",
+                      (int)strcspn(all->closed.data, "\n"), all->closed.data);
+    wl_cache_list_free(all);
+    return status;
+}
+
 static wl_status list(wl_cache *cache, const cli_args *args) {
     static const char *const column[] = {"kind", "#bytes", "used", "name", "key", NULL};
     cli_rows rows = {.column = column};
     wl_cache_list all;
-    wl_cache_list_read(cache, &all);
+    wl_status status = read_list(cache, &all);
+    if (status) return status;
     for (size_t i = 0; i < all.n; i++) {
         const wl_cache_item *item = &all.item[i];
         char hex[2 * WL_HASH_BYTES + 1], name[128], when[32];
@@ -53,8 +76,7 @@ static wl_status list(wl_cache *cache, const cli_args *args) {
     }
     cli_rows_print(&rows, args->value[OPTION_JSON], true);
     cli_rows_free(&rows);
-    wl_cache_list_free(&all);
-    return WL_OK;
+    return end_list(&all);
 }
 
 static wl_status path(wl_cache *cache, const cli_args *args) {
@@ -80,7 +102,10 @@ static wl_status verify(wl_cache *cache, const cli_args *args) {
     wl_cache_list all;
     size_t faulty = 0;
     bool writable = !strcmp(wl_cache_mode(cache), "rw");
-    wl_cache_list_read(cache, &all);
+    wl_status status = read_list(cache, &all);
+    if (status) return status;
+    for (char *rest = all.closed.data, *line; (line = strsep(&rest, "\n"));)
+        if (*line) cli_cell(&rows, "%s", line);
     for (size_t i = 0; i < all.n; i++) {
         wl_buf bytes = {0};
         bool good = wl_cache_peek(cache, all.item[i].kind, &all.item[i].key, &bytes);
@@ -91,8 +116,11 @@ static wl_status verify(wl_cache *cache, const cli_args *args) {
     }
     cli_rows_print(&rows, args->value[OPTION_JSON], false);
     cli_rows_free(&rows);
-    size_t n = all.n;
+    size_t n = all.n, closed = all.n_closed;
     wl_cache_list_free(&all);
+    if (!faulty && closed)
+        return fail(WL_EVERIFY, "cache: %zu folders are passed over, with all that is in them: "
+                    "make them your own, writable by nobody else, or remove them", closed);
     if (!faulty) return WL_OK;
     return fail(WL_EVERIFY, "cache: %zu of %zu entries are faulty: %s", faulty, n,
                 writable ? "they are made anew when they are needed"
@@ -183,7 +211,8 @@ static wl_status export(wl_cache *cache, const cli_args *args) {
     wl_buf tar = {0};
     char last[8] = "";
     size_t n = 0;
-    wl_cache_list_read(cache, &all);
+    status = read_list(cache, &all);
+    if (status) return status;
     for (size_t i = 0; i < all.n; i++) n += add_entry(cache, &all.item[i], last, &tar);
     wl_buf_add(&tar, end, sizeof end);
     status = wl_file_write(out, tar.data, tar.size);
@@ -191,9 +220,9 @@ static wl_status export(wl_cache *cache, const cli_args *args) {
     cli_cell(&rows, "%zu", tar.size);
     if (!status) cli_rows_print(&rows, args->value[OPTION_JSON], true);
     cli_rows_free(&rows);
-    wl_cache_list_free(&all);
     wl_buf_free(&tar);
-    return status;
+    wl_status whole = end_list(&all);
+    return status ? status : whole;
 }
 
 /* ---- explain-key ---- */

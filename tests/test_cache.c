@@ -225,7 +225,8 @@ TEST(a_few_faulty_entries_are_kept) {
         CHECK_STR(got(), "(miss)");
     }
     CHECK_STR(shell("cd %s/c/v2/bad && ls | grep -c 'kernel.*[.]bad$'"), "5");
-    CHECK_STR(shell("cd %s/c/v2/bad && cat * 2>/dev/null | tr -d a-z | fold -w1 | sort | tr -d '\\n'"), "3456");
+    CHECK_STR(shell("cd %s/c/v2/bad && cat * 2>/dev/null | tr -d a-z | fold -w1 | sort | "
+                    "tr -d '\\n'"), "3456");
     CHECK(put("payload"));
     CHECK_STR(got(), "payload");
 }
@@ -330,7 +331,7 @@ TEST(off) {
 
 static void small_files_only(void) {
     struct rlimit limit = {100, RLIM_INFINITY};
-    CHECK(!setrlimit(RLIMIT_FSIZE, &limit)); /* whose signal ends a process, unless it is kept off */
+    CHECK(!setrlimit(RLIMIT_FSIZE, &limit)); /* whose signal ends a process, if nobody minds */
     CHECK(!put("a payload that does not fit into the hundred bytes that a file may have"));
     check_reason("File too large");
 }

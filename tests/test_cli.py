@@ -464,6 +464,20 @@ ROWS = [
     Row("cache verify --json", 6, say("cache: 1 of 4 entries are faulty: they are passed over, and "
                                       "stay: the cache is not writable"), ANY,
         env={**CACHE, "WARPLOOM_CACHE": "ro"}, files={**ENTRIES, **FAULTY}, then=rows_of("fault")),
+    Row("cache verify", 6, say("cache: 2 folders are passed over, with all that is in them: make "
+                               "them your own, writable by nobody else, or remove them"),
+        "{T}/c/v2/0/0: Not a directory\n{T}/c/v2/3: Not a directory\n", env=CACHE,
+        files={"c/v2/0/0": b"", "c/v2/3": b""}),
+    Row("cache ls", 1, say("cache: folders are passed over: {T}/c/v2/3: Not a directory; see "
+                           "'warploom doctor'"), re.compile("fwd_x"), env=CACHE,
+        files={**ENTRIES, "c/v2/3": b""}),
+    Row("cache export -o {T}/x.tar", 1, re.compile("are passed over: {T}/c/v2/3: Not a dir"),
+        env=CACHE, files={**ENTRIES, "c/v2/3": b""}, out="entries  bytes\n      3   6656\n"),
+    Row("cache export -o {T}/x.tar", 1, say("cache {T}/c (off): it is not read; see 'warploom "
+                                            "doctor'"), env={**CACHE, "WARPLOOM_CACHE": "off"}),
+    *(Row("cache " + verb, 1, say("cache /dev/null (off): it is not read: /dev/null: not a "
+                                  "directory; see 'warploom doctor'"),
+          env={**CACHE, "WARPLOOM_CACHE_DIR": "/dev/null"}) for verb in ("ls", "verify")),
     Row("cache prune", 0, env=CACHE, files=ENTRIES,
         out="evicted  freed  kept  bytes  swept\n      0      0     3  12288      0\n"),
     Row("cache prune --size 1K", 0, env=CACHE, files=ENTRIES, out=ANY),
