@@ -36,6 +36,7 @@ WARPLOOM_API wl_status wl_gen_spec(wl_gen *gen, const char *path, const char *te
      counts NAME PROBLEM    for people: tiles that are loaded, full and mixed; sizes as given
      formula SPEC masks|scores NAME    a mask or score as it was understood, its C, and the analysis
                         of its tiles or its derivative
+     masks SPEC         the names of a spec's masks, a line each
      tiles SPEC MASK TILE_M TILE_N KEY=VALUE…    a line for each tile of rows, a character for each
                         tile of columns: . none kept, # all, / some
      variant TEXT       adds a variant, places in whose text are told as `yaml:LINE:COL`: its name

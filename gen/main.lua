@@ -164,6 +164,7 @@ local verbs = {
         return "tiles\n" .. columns(variants.counts(spec, c, p, values)) .. "\n"
     end,
     formula = function(arg) return variants.formula(specs, arg) end,
+    masks = function(arg) return lines(variants.masks(specs, arg)) end,
     tiles = function(arg) return variants.tiles(specs, arg) end,
     variant = function(arg)
         add("yaml", arg, true, true)

@@ -144,18 +144,32 @@ local function c_names(one, kinds_of)
     return function(name) return given[name] end
 end
 
+-- a, b and c of "a op b op c".
+local function chain(node, op)
+    local list = {}
+    while node.op == op do
+        table.insert(list, 1, node[2])
+        node = node[1]
+    end
+    table.insert(list, 1, node)
+    return list
+end
+
 -- What a template needs of the candidate's mask, or nil: `keep` as C, and the bodies of two
 -- functions that tell whether rows may keep or drop a pair.
 function M.code(spec, c)
     local one = spec.masks.by[rawget(c, "mask")]
     if not one then return nil end
     local names = c_names(one, "mask_args")
-    local parts, rest = {}, one.tree
-    while rest.op == "and" do
-        table.insert(parts, 1, formula.c(rest[2], names))
-        rest = rest[1]
+    local parts = {}
+    for i, part in ipairs(chain(one.tree, "and")) do
+        parts[i] = formula.c(part, names)
+        if #parts[i] > 80 then
+            local any = {}
+            for k, other in ipairs(chain(part, "or")) do any[k] = formula.c(other, names) end
+            parts[i] = "(" .. table.concat(any, " ||\n            ") .. ")"
+        end
     end
-    table.insert(parts, 1, formula.c(rest, names))
     local keep = table.concat(parts, " &&\n           ")
     return {type = tiles.type(one.tree), keep = keep, may = {
         {name = "may_keep", what = "keep", body = tiles.c(one.tree, true, names)},
@@ -187,6 +201,13 @@ end
 
 local function spec_of(specs, name)
     return specs.by[name] or common.raise(common.EINVAL, "no spec '%s'", name)
+end
+
+-- "SPEC": the names of its masks.
+function M.masks(specs, name)
+    local names = {}
+    for i, one in ipairs(spec_of(specs, name).masks) do names[i] = one.name end
+    return names
 end
 
 local function value_text(value)

@@ -318,8 +318,8 @@ ROWS = [
     Row("run head_dim=64 dtype=fp8 mask=none layout=bshd seq_q=1 --random 1", 2,
         say("dtype: run knows bf16 and fp16, got 'fp8'")),
     Row("run head_dim=64 dtype=fp16 mask=windo layout=bshd seq_q=1 --random 1 --device sim", 2,
-        say("mask=windo: fwd takes none, causal, topleft, window, sink, chunk, prefix, dilated; "
-            "did you mean 'window'?")),
+        say("mask=windo: fwd takes none, causal, topleft, window, sink, chunk, prefix, dilated, "
+            "longformer, localprefix, headwindow, duo; did you mean 'window'?")),
     Row("run head_dim=64 dtype=fp16 mask=none mask_args=1 layout=bshd seq_q=1 --random 1 "
         "--device sim", 2, re.compile("\nwarploom: mask_args: mask=none has no params\n")),
     Row("run head_dim=64 dtype=bf16 mask=window mask_args=9,-1 layout=bshd seq_q=9 --random 1 "
