@@ -15,7 +15,7 @@
 
 #include "cache.h"
 
-#define WL_BUNDLE_LIMIT ((size_t)1 << 32) /* bytes of a file */
+#define WL_BUNDLE_LIMIT ((size_t)UINT32_MAX) /* bytes of a file that is signed or linked */
 #define WL_SIGNATURE_BYTES 64
 
 /* What a bundle's choices depend on but do not have in their keys: both must be those in force. */

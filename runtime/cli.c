@@ -18,8 +18,6 @@ static const struct {
 #undef X
 };
 
-#define HAS(id) (1u << OPTION_##id)
-
 typedef struct {
     const char *name, *operands;
     int min; /* operands */
@@ -160,6 +158,41 @@ static wl_status take_option(const command *c, char *word, char *next, cli_args 
     else if (out->value[o]) return fail(WL_EINVAL, "%s: %s is given twice", c->name, word);
     out->value[o] = value;
     return WL_OK;
+}
+
+/* Options that would be passed over in silence are refused: "build --key" signs nothing. */
+static wl_status check_options(const cli_args *args, const char *name, const cli_verb *v) {
+    wl_buf takes = {0};
+    int wrong = 0;
+    for (int o = 0; o < OPTIONS; o++) {
+        if (v->options >> o & 1)
+            wl_buf_printf(&takes, "%s%s", takes.size ? ", " : "", option_table[o].name);
+        else if (args->value[o]) wrong = o;
+    }
+    wl_status status = !wrong ? WL_OK
+                              : fail(WL_EINVAL, "%s %s: %s is not for it; it takes %s", name,
+                                     v->name, option_table[wrong].name, takes.data);
+    wl_buf_free(&takes);
+    return status;
+}
+
+wl_status cli_find_verb(const cli_args *args, const char *name, const cli_verb *verbs, size_t n,
+                        size_t *out) {
+    const char *names[16], *word = args->operand[0];
+    int given = args->n_operands - 1;
+    *out = 0;
+    for (size_t i = 0; i < n; i++) names[i] = verbs[i].name;
+    while (*out < n && strcmp(word, names[*out])) ++*out;
+    char *where = wl_format("%s: ", name), *help = wl_format("%s -h", name);
+    wl_status status = *out < n ? WL_OK : cli_unknown(where, "word", word, names, n, help);
+    free(where), free(help);
+    if (status) return status;
+    const cli_verb *v = &verbs[*out];
+    if (!v->max && given)
+        return fail(WL_EINVAL, "%s %s takes no operand, got '%s'", name, word, args->operand[1]);
+    if (given < v->min || given > v->max)
+        return fail(WL_EINVAL, "%s %s: expected %s", name, word, v->operands);
+    return check_options(args, name, v);
 }
 
 wl_status cli_need_out(const cli_args *args, const char *name, const char *what) {

@@ -40,6 +40,8 @@ typedef enum {
         OPTIONS
 } cli_option;
 
+#define HAS(id) (1u << OPTION_##id)
+
 typedef struct {
     char **operand;
     int n_operands;
@@ -66,6 +68,8 @@ wl_status cli_bundle(const cli_args *args);
 wl_status cli_bundle_build(const cli_args *args);
 wl_status cli_bundle_record(const cli_args *args);
 wl_status cli_bundle_link(const cli_args *args);
+/* A bundle's bytes. EINVAL, EVERIFY: it is none, or damaged. */
+wl_status cli_bundle_read(const char *path, wl_buf *out);
 
 /* Prints this thread's message, if there is one, on stderr and clears it. */
 void cli_complain(wl_status status);
@@ -78,6 +82,16 @@ char *cli_escape(const char *text);
 /* EINVAL: "WHERE: unknown WHAT 'WORD'; did you mean 'x'?", or which `warploom HELP` to read. */
 wl_status cli_unknown(const char *where, const char *what, const char *word,
                       const char *const *words, size_t n, const char *help);
+/* A word of a command that has several, and what may stand behind it. */
+typedef struct {
+    const char *name, *operands; /* "FILE"; of none it is not looked at */
+    int min, max;                /* of operands */
+    unsigned options;
+} cli_verb;
+/* Which of the command's words (at most 16) operand[0] is. EINVAL: none of them, or operands or
+   options are not its. */
+wl_status cli_find_verb(const cli_args *args, const char *name, const cli_verb *verbs, size_t n,
+                        size_t *out);
 /* EINVAL unless -o, which is `what`, is given; `name` is a command of several words, and operand[0]
    the one that was asked for. */
 wl_status cli_need_out(const cli_args *args, const char *name, const char *what);

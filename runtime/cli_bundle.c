@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -170,19 +171,47 @@ static wl_status verify_entry(const wl_bundle *b, int i) {
     return status;
 }
 
+static void print_verified(const wl_bundle *b, const cli_args *args) {
+    static const char *const column[] = {"file", "#entries", "#bytes", "digest", "signer", NULL};
+    const char *json = args->value[OPTION_JSON], *file = args->operand[1];
+    cli_rows rows = {.column = column};
+    wl_buf text = {0};
+    char hex[2 * WL_HASH_BYTES + 1], *shown = cli_escape(file);
+    tell_bundle(b, &text);
+    if (!json) printf("%s: ok: %s\n", shown, text.data);
+    cli_cell(&rows, "%s", file);
+    cli_cell(&rows, "%d", wl_bundle_count(b));
+    cli_cell(&rows, "%zu", wl_bundle_size(b));
+    wl_hash_hex(wl_bundle_digest(b), hex);
+    cli_cell(&rows, "%s", hex);
+    if (wl_bundle_signer(b)) wl_hash_hex(wl_bundle_signer(b), hex);
+    cli_cell(&rows, "%s", wl_bundle_signer(b) ? hex : "-");
+    if (json) cli_rows_print(&rows, json, true);
+    cli_rows_free(&rows);
+    wl_buf_free(&text);
+    free(shown);
+}
+
 static wl_status verify(const cli_args *args) {
     wl_bundle *b;
-    wl_buf text = {0};
     wl_status status = open_bundle(args->operand[1], &b);
     for (int i = 0; !status && i < wl_bundle_count(b); i++) status = verify_entry(b, i);
-    if (!status) {
-        tell_bundle(b, &text);
-        char *shown = cli_escape(args->operand[1]);
-        printf("%s: ok: %s\n", shown, text.data);
-        free(shown);
+    if (!status) print_verified(b, args);
+    wl_bundle_close(b);
+    return status;
+}
+
+/* Unsigned or not, it must be whole; what is looked at are the bytes that the caller gets. */
+wl_status cli_bundle_read(const char *path, wl_buf *out) {
+    wl_bundle *b = NULL;
+    wl_status status = wl_file_read(path, WL_BUNDLE_LIMIT, out);
+    if (!status) status = wl_bundle_open_bytes(&b, path, out->data, out->size, NULL);
+    for (int i = 0; !status && i < wl_bundle_count(b); i++) {
+        wl_buf payload = {0};
+        status = wl_bundle_take(b, i, &payload);
+        wl_buf_free(&payload);
     }
     wl_bundle_close(b);
-    wl_buf_free(&text);
     return status;
 }
 
@@ -303,11 +332,17 @@ static wl_status extract(const cli_args *args) {
 
 /* ---- keys ---- */
 
-static wl_status write_secret(const char *path, const char *text) {
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    bool good = fd >= 0 && wl_write_all(fd, text, strlen(text));
+/* A new file: no key is written over, and half a one is taken away. */
+static wl_status write_key(const char *path, mode_t mode, const wl_hash *key) {
+    char hex[2 * WL_HASH_BYTES + 2];
+    wl_hash_hex(key, hex);
+    strcat(hex, "\n");
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+    bool good = fd >= 0 && wl_write_all(fd, hex, strlen(hex));
     int reason = errno;
     if (fd >= 0) close(fd);
+    if (fd >= 0 && !good) unlink(path);
+    explicit_bzero(hex, sizeof hex);
     return good ? WL_OK : fail(WL_EFAIL, "%s: cannot write the key: %s", path, strerror(reason));
 }
 
@@ -318,14 +353,14 @@ static wl_status keygen(const cli_args *args) {
         cli_need_out(args, "bundle", "the file of the secret key; FILE.pub will be the public one");
     if (status) return status;
     wl_sign_keys(&secret, &shown);
-    wl_hash_hex(&secret, hex);
-    char *text = wl_format("%s\n", hex), *path = wl_format("%s.pub", args->value[OPTION_OUT]);
-    status = write_secret(args->value[OPTION_OUT], text);
+    const char *file = args->value[OPTION_OUT];
+    char *path = wl_format("%s.pub", file);
+    status = write_key(file, 0600, &secret);
+    if (!status && (status = write_key(path, 0666, &shown))) unlink(file);
+    explicit_bzero(&secret, sizeof secret);
     wl_hash_hex(&shown, hex);
-    sprintf(text, "%s\n", hex);
-    if (!status) status = wl_file_write(path, text, strlen(text));
-    if (!status) printf("%s", text);
-    free(text), free(path);
+    if (!status) printf("%s\n", hex);
+    free(path);
     return status;
 }
 
@@ -344,14 +379,10 @@ static wl_status sign(const cli_args *args) {
     const char *path = args->operand[1], *out = args->value[OPTION_OUT];
     wl_hash secret;
     wl_buf bytes = {0};
-    wl_bundle *b;
     if (!args->value[OPTION_KEY])
         return fail(WL_EINVAL, "bundle sign: --key is missing: the secret key's file");
     wl_status status = read_secret(args->value[OPTION_KEY], &secret);
-    if (!status) status = wl_bundle_open(&b, path, NULL); /* unsigned or not, it must be whole */
-    if (status) return status;
-    wl_bundle_close(b);
-    status = wl_file_read(path, WL_BUNDLE_LIMIT, &bytes);
+    if (!status) status = cli_bundle_read(path, &bytes);
     if (!status) wl_bundle_sign(&bytes, &secret);
     if (!status) status = wl_file_write(out ? out : path, bytes.data, bytes.size);
     wl_buf_free(&bytes);
@@ -360,33 +391,26 @@ static wl_status sign(const cli_args *args) {
 
 /* ---- the command ---- */
 
-static const struct {
-    const char *name, *operands;
-    int min, max; /* operands; max 0: any number */
-    wl_status (*run)(const cli_args *args);
-} verbs[] = {
-    {"build", "[PROBLEM...]", 0, 0, cli_bundle_build},
-    {"ls", "FILE", 1, 1, list},
-    {"verify", "FILE", 1, 1, verify},
-    {"diff", "FILE FILE", 2, 2, diff},
-    {"merge", "FILE...", 1, 0, merge},
-    {"extract", "FILE", 1, 1, extract},
-    {"record", "COMMAND...", 1, 0, cli_bundle_record},
-    {"link", "FILE", 1, 1, cli_bundle_link},
-    {"keygen", "", 0, -1, keygen},
-    {"sign", "FILE", 1, 1, sign},
+static const cli_verb verbs[] = {
+    {"build", "[PROBLEM...]", 0, INT_MAX,
+     HAS(JSON) | HAS(SPEC) | HAS(OUT) | HAS(WORKLOAD) | HAS(ARCH) | HAS(RECORD)},
+    {"ls", "FILE", 1, 1, HAS(JSON) | HAS(FOR) | HAS(DRIVER)},
+    {"verify", "FILE", 1, 1, HAS(JSON)},
+    {"diff", "FILE FILE", 2, 2, HAS(JSON)},
+    {"merge", "FILE...", 1, INT_MAX, HAS(OUT)},
+    {"extract", "FILE", 1, 1, HAS(OUT)},
+    {"record", "COMMAND...", 1, INT_MAX, HAS(JSON) | HAS(SPEC) | HAS(OUT)},
+    {"link", "FILE", 1, 1, HAS(OUT)},
+    {"keygen", NULL, 0, 0, HAS(OUT)},
+    {"sign", "FILE", 1, 1, HAS(OUT) | HAS(KEY)},
 };
 #define VERBS (sizeof verbs / sizeof *verbs)
+static wl_status (*const runs[VERBS])(const cli_args *args) = {
+    cli_bundle_build, list, verify, diff, merge, extract, cli_bundle_record, cli_bundle_link,
+    keygen, sign};
 
 wl_status cli_bundle(const cli_args *args) {
-    const char *names[VERBS], *verb = args->operand[0];
-    size_t v = 0;
-    for (size_t i = 0; i < VERBS; i++) names[i] = verbs[i].name;
-    while (v < VERBS && strcmp(verb, names[v])) v++;
-    if (v == VERBS) return cli_unknown("bundle: ", "word", verb, names, VERBS, "bundle -h");
-    int n = args->n_operands - 1;
-    if (n < verbs[v].min || (verbs[v].max && n > (verbs[v].max < 0 ? 0 : verbs[v].max)))
-        return fail(WL_EINVAL, "bundle %s: expected %s", verb,
-                    *verbs[v].operands ? verbs[v].operands : "no operand");
-    return verbs[v].run(args);
+    size_t v;
+    wl_status status = cli_find_verb(args, "bundle", verbs, VERBS, &v);
+    return status ? status : runs[v](args);
 }

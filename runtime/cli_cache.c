@@ -286,8 +286,6 @@ static wl_status explain_key(wl_tools *tools, const cli_args *args) {
     wl_buf fields[2][2] = {0};
     wl_hash keys[2][2];
     wl_status status = WL_OK;
-    if (args->n_operands != 3)
-        return fail(WL_EINVAL, "cache explain-key: expected A and B, each NAME or \"PROBLEM\"");
     for (int i = 0; i < 2 && !status; i++)
         status = keys_of(tools, args->operand[i + 1], keys[i], fields[i]);
     for (int r = 0; r < 2 && !status; r++) {
@@ -304,26 +302,26 @@ static wl_status explain_key(wl_tools *tools, const cli_args *args) {
     return status;
 }
 
-static const struct {
-    const char *name;
-    wl_status (*run)(wl_cache *cache, const cli_args *args);
-} verbs[] = {{"ls", list},       {"path", path},     {"verify", verify},
-             {"prune", prune},   {"export", export}, {"explain-key", NULL}};
+static const cli_verb verbs[] = {
+    {"ls", NULL, 0, 0, HAS(JSON)},
+    {"path", NULL, 0, 0, HAS(JSON)},
+    {"verify", NULL, 0, 0, HAS(JSON)},
+    {"prune", NULL, 0, 0, HAS(JSON) | HAS(SIZE)},
+    {"export", NULL, 0, 0, HAS(JSON) | HAS(OUT)},
+    {"explain-key", "A B, each NAME or \"PROBLEM\"", 2, 2, HAS(JSON) | HAS(SPEC)},
+};
 #define VERBS (sizeof verbs / sizeof *verbs)
+/* In their order; the last wants more than the cache. */
+static wl_status (*const runs[VERBS - 1])(wl_cache *cache, const cli_args *args) = {
+    list, path, verify, prune, export};
 
 wl_status cli_cache(const cli_args *args) {
-    const char *names[VERBS], *verb = args->operand[0];
-    size_t v = 0;
-    for (size_t i = 0; i < VERBS; i++) names[i] = verbs[i].name;
-    while (v < VERBS && strcmp(verb, names[v])) v++;
-    if (v == VERBS) return cli_unknown("cache: ", "word", verb, names, VERBS, "cache -h");
-    if (verbs[v].run && args->n_operands > 1)
-        return fail(WL_EINVAL, "cache %s takes no operand, got '%s'", verb, args->operand[1]);
+    size_t v;
     wl_tools *tools = NULL;
-    wl_status status = cli_tools(args, &tools);
+    wl_status status = cli_find_verb(args, "cache", verbs, VERBS, &v);
+    if (!status) status = cli_tools(args, &tools);
     if (!status)
-        status = verbs[v].run ? verbs[v].run(wl_tools_cache(tools), args)
-                              : explain_key(tools, args);
+        status = v < VERBS - 1 ? runs[v](wl_tools_cache(tools), args) : explain_key(tools, args);
     wl_tools_close(tools);
     return status;
 }

@@ -86,7 +86,7 @@ class Command(Base):
                 (("zzzzzzzz",), 2, "bundle: unknown word 'zzzzzzzz'; see 'warploom bundle -h'"),
                 (("ls",), 2, "bundle ls: expected FILE"),
                 (("diff", "a", "b", "c"), 2, "bundle diff: expected FILE FILE"),
-                (("keygen", "x"), 2, "bundle keygen: expected no operand"),
+                (("keygen", "x"), 2, "bundle keygen takes no operand, got 'x'"),
                 (("keygen",), 2, "bundle keygen: -o is missing: the file of the secret key"),
                 (("keygen", "-o", "key"), 1, "key: cannot write the key: File exists"),
                 (("sign", "a.wlb"), 2, "bundle sign: --key is missing: the secret key's file"),
@@ -95,6 +95,10 @@ class Command(Base):
                 (("ls", "key"), 2, "key: no bundle of warploom"),
                 (("ls", "a.wlb", "--driver", "new"), 2,
                  "--driver: expected a CUDA version, as 12.4, got 'new'"),
+                (("build", "-o", "x", NAME, "--key", "key"), 2,
+                 "bundle build: --key is not for it; it takes --json, --spec, -o, --workload, --ar"),
+                (("verify", "a.wlb", "-o", "x"), 2, "bundle verify: -o is not for it; it takes --j"),
+                (("keygen", "--json", "-o", "x"), 2, "bundle keygen: --json is not for it; it tak"),
                 (("merge", "a.wlb"), 2, "bundle merge: -o is missing: the bundle to write"),
                 (("extract", "a.wlb", "-o", "key/x"), 1,
                  "key/x: cannot make the folder: Not a directory"),
@@ -254,10 +258,16 @@ class Command(Base):
         self.build("a.wlb", ONE)
         self.assertRegex(self.bundle("verify", "a.wlb").stdout,
                          r"^a.wlb: ok: 2 entries, \d+ bytes, digest [0-9a-f]{64}, unsigned\n$")
+        told, = self.rows("verify", "a.wlb")
+        self.assertEqual((told["file"], told["entries"], told["signer"]), ("a.wlb", 2, "-"))
         good = self.read("a.wlb")
         for at in range(0, len(good), 97):
             self.write("bad.wlb", good[:at] + bytes([good[at] ^ 4]) + good[at + 1:])
             self.bundle("verify", "bad.wlb", code=2 if at < 12 else 6)
+        self.bundle("keygen", "-o", "key")
+        for args in (("sign", "bad.wlb", "--key", "key"), ("link", "bad.wlb", "-o", "x.o")):
+            self.assertIn("it has another digest than the index states",
+                          self.bundle(*args, code=6).stderr)
         self.write("bad.wlb", good[:-1])
         self.assertIn("damaged", self.bundle("verify", "bad.wlb", code=6).stderr)
         self.write("bad.wlb", self.forge(good, 144 + 112 + 112 + 32 + 32 + 8 + 20, b"sm_80\0"))
@@ -301,6 +311,11 @@ class Command(Base):
         self.assertRegex(shown, r"^[0-9a-f]{64}\n$")
         self.assertEqual(os.stat(self.path("key")).st_mode & 0o777, 0o600)
         self.bundle("keygen", "-o", "other")
+        self.write("mine.pub", "mine")
+        self.assertIn("mine.pub: cannot write the key: File exists",
+                      self.bundle("keygen", "-o", "mine", code=1).stderr)
+        self.assertEqual((self.read("mine.pub"), os.path.exists(self.path("mine"))),
+                         (b"mine", False))
         plain = self.read("a.wlb")
         self.assertIn("unsigned, and only keys",
                       self.bundle("verify", "a.wlb", code=6, WARPLOOM_TRUST="key.pub").stderr)

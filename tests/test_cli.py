@@ -442,6 +442,7 @@ ROWS = [
         env={"WARPLOOM_CACHE_SIZE": "1T"}),
 
     # cache
+    Row("cache ls --size 3", 2, say("cache ls: --size is not for it; it takes --json")),
     Row("cache", 2, say("cache: ls|path|verify|prune|export|explain-key A B is missing; see "
                         "'warploom cache -h'")),
     Row("cache lsx", 2, say("cache: unknown word 'lsx'; did you mean 'ls'?")),
@@ -492,7 +493,7 @@ ROWS = [
     Row("cache export -o {T}/no/x.tar", 1, env=CACHE, files=ENTRIES,
         err=say("{T}/no/x.tar: cannot write: No such file or directory")),
     Row("cache explain-key {NAME}", 2,
-        say('cache explain-key: expected A and B, each NAME or "PROBLEM"')),
+        say('cache explain-key: expected A B, each NAME or "PROBLEM"')),
     Row("cache explain-key {NAME} nope", 2, ANY),
     Row("cache explain-key --json {NAME} {NAME}", 0, env=NVRTC, out=re.compile(
         r'"record": "choice", "differs_in": "nothing", .*"kernel", "differs_in": "nothing"', re.S)),
