@@ -294,6 +294,9 @@ static wl_status check_record(const wl_request *request, const question *q, wl_l
 /* The launch record from the generator; its text is kept for the choice. */
 static wl_status generate(wl_tools *tools, const wl_request *request, const question *q,
                           wl_buf *text, wl_launch *out) {
+    if (!wl_tools_jit(tools) && request->fresh)
+        return fail(WL_ECOMPILE, "%s is to be compiled anew, and JIT is off: set WARPLOOM_JIT=on",
+                    q->arg.data);
     if (!wl_tools_jit(tools)) return miss(tools, request, q);
     wl_status status = wl_tools_ask(tools, q->verb, q->arg.data, text);
     return status ? status : wl_launch_parse(text->data, out);

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "store.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -67,9 +68,17 @@ typedef struct linked {
 } linked;
 static _Atomic(linked *) first_linked;
 
+/* A library that has one inside stays loaded when it is closed: contexts read these bytes. */
+static void keep_loaded(const void *bytes) {
+    Dl_info info;
+    if (dladdr(bytes, &info) && !dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE))
+        dlerror(); /* a program, which stays anyway: its caller is to find no error of ours */
+}
+
 void wl_bundle_add(const void *bytes, size_t size) {
     linked *node = wl_alloc(sizeof *node);
-    *node = (linked){atomic_load(&first_linked), bytes, size};
+    keep_loaded(bytes);
+    *node = (linked){atomic_load(&first_linked), bytes, bytes ? size : 0};
     while (!atomic_compare_exchange_weak(&first_linked, &node->next, node)) continue;
 }
 

@@ -179,7 +179,8 @@ WARPLOOM_API wl_status wl_tune(wl_context *ctx, const char *const *problems, int
                                const wl_tune_options *options);
 
 /* Adds a bundle that lies in memory, for good and for all contexts that are opened from now on:
-   what an object of `warploom bundle link` calls before main. Threads: any number at once. */
+   what an object of `warploom bundle link` calls before main. If they are a shared library's, it
+   stays loaded. What is no bundle serves nothing; the log says so. Threads: any number at once. */
 WARPLOOM_API void wl_bundle_add(const void *bytes, size_t size);
 
 /* This thread's last message; "" when its last call succeeded. Valid until its next call.

@@ -222,6 +222,32 @@ class Command(Base):
         for name in ("fifo", "."):
             self.run_it("compile", ONE, WARPLOOM_RECORD=name)
 
+    def test_memory_that_goes_or_is_none(self):
+        """A library with a bundle in it stays when it is closed; what is no bundle serves nobody."""
+        self.build("a.wlb", ONE)
+        self.bundle("link", "a.wlb", "-o", "attn.o")
+        subprocess.run(["gcc", "-shared", "attn.o", "-L" + BUILD, "-lwarploom", "-o", "plug.so"],
+                       cwd=self.folder, check=True)
+        script = """if 1:
+            import ctypes, _ctypes
+            w = ctypes.CDLL(%r)
+            def use():
+                ctx = ctypes.c_void_p()
+                print(w.wl_open(ctypes.byref(ctx), None), flush=True)
+                w.wl_close(ctx)
+            plug = ctypes.CDLL("./plug.so")
+            use()
+            _ctypes.dlclose(plug._handle)
+            use()
+            w.wl_bundle_add(None, ctypes.c_size_t(1 << 20))
+            w.wl_bundle_add(b"no bundle", ctypes.c_size_t(9))
+            use()
+            """ % (BUILD + "/libwarploom.so.0")
+        done = subprocess.run([sys.executable, "-c", script], cwd=self.folder, capture_output=True,
+                              env={**self.env, "WARPLOOM_LIBCUDA": BUILD + "/libfake_cuda.so",
+                                   "LD_LIBRARY_PATH": BUILD}, text=True)
+        self.assertEqual((done.returncode, done.stdout), (0, "0\n0\n0\n"), done.stderr)
+
     def test_diff_merge_extract(self):
         self.build("a.wlb", ONE)
         self.build("b.wlb", TWO)
