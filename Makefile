@@ -201,6 +201,8 @@ torture: tests
 	@BUILD=$(BUILD) $(PYTHON) tests/torture/torture.py
 tuned: all
 	@$(PYTHON) tests/bench/tuned.py
+pictures: all
+	@BUILD=$(BUILD) $(PYTHON) tests/test_draw.py --write
 tables:
 	@$(PYTHON) tests/bench/tables.py
 size:
@@ -213,7 +215,7 @@ SHARE = $(DESTDIR)$(PREFIX)/share
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include $(HOME_OF)/sim \
 		$(DESTDIR)$(PREFIX)/lib/pkgconfig $(SHARE)/man/man1 $(SHARE)/man/man3 \
-		$(SHARE)/man/man5 $(SHARE)/bash-completion/completions $(SHARE)/doc/warploom
+		$(SHARE)/man/man5 $(SHARE)/bash-completion/completions $(SHARE)/doc/warploom/masks
 	install -m 755 $(BUILD)/warploom $(BUILD)/libwarploom.so.0 $(BUILD)/libwarploom-gen.so \
 		$(HOME_OF)
 	install -m 755 $(SIMULATOR) $(HOME_OF)/sim/libcuda.so.1
@@ -226,6 +228,7 @@ install: all
 	for n in 1 3 5; do install -m 644 runtime/share/man/*.$$n $(SHARE)/man/man$$n; done
 	install -m 644 runtime/share/warploom.bash $(SHARE)/bash-completion/completions/warploom
 	install -m 644 README.md LICENSE NEWS.md SECURITY.md $(SHARE)/doc/warploom
+	install -m 644 runtime/share/masks/* $(SHARE)/doc/warploom/masks
 
 # The same bytes for the same commit, wherever and whenever: git takes times and order from it.
 DIST = warploom-$(VERSION)
@@ -240,6 +243,6 @@ clean:
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 FORCE:
 .PHONY: all tests sim sim-tests sim-speed setup demo check check-all check-gpu bench fuzz mutants \
-	tables torture tuned size install dist abi clean FORCE
+	tables pictures torture tuned size install dist abi clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

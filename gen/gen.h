@@ -34,6 +34,7 @@ WARPLOOM_API wl_status wl_gen_spec(wl_gen *gen, const char *path, const char *te
                         (every step of a range) and every legal pair of listed values
      all ""             the names of every candidate at the axes' listed values
      counts NAME PROBLEM    for people: tiles that are loaded, full and mixed; sizes as given
+     draw NAME|- PROBLEM    an SVG of the mask: the candidate's tiles, or (-) small ones
      formula SPEC masks|scores NAME    a mask or score as it was understood, its C, and the analysis
                         of its tiles or its derivative
      masks SPEC         the names of a spec's masks, a line each

@@ -20,6 +20,7 @@ local common = require "common"
 common.strict(_G, "the generator")
 local candidate = require "candidate"
 local cover = require "cover"
+local draw = require "draw"
 local reader = require "reader"
 local schema = require "schema"
 local template = require "template"
@@ -148,6 +149,13 @@ local function check_one(spec)
     candidate.record(candidate.find(specs, name))
 end
 
+-- A whole problem's words: key → text.
+local function words_in(text)
+    local values = {}
+    for key, value in text:gmatch("(%S+)=(%S+)") do values[key] = value end
+    return values
+end
+
 local verbs = {
     list = function(arg) return lines((candidate.list(specs, arg))) end,
     choose = function(arg) return candidate.record(choose(arg)) end,
@@ -159,9 +167,7 @@ local verbs = {
     counts = function(arg)
         local name, words_of = arg:match("^(%S+) (.*)$")
         local spec, c, p = candidate.find(specs, name)
-        local values = {}
-        for key, value in words_of:gmatch("(%S+)=(%S+)") do values[key] = value end
-        return "tiles\n" .. columns(variants.counts(spec, c, p, values)) .. "\n"
+        return "tiles\n" .. columns(variants.counts(spec, c, p, words_in(words_of))) .. "\n"
     end,
     formula = function(arg) return variants.formula(specs, arg) end,
     masks = function(arg) return lines(variants.masks(specs, arg)) end,
@@ -169,6 +175,18 @@ local verbs = {
     variant = function(arg)
         add("yaml", arg, true, true)
         return specs[#specs].name
+    end,
+    draw = function(arg)
+        local name, words_of = arg:match("^(%S+) (.*)$")
+        local values = words_in(words_of)
+        if name ~= "-" then
+            local spec, c, p = candidate.find(specs, name)
+            return draw.svg(spec, c, p, values)
+        end
+        local spec, tile = variants.spec_of(specs, values.variant), 8
+        local longest = math.max(math.tointeger(values.seq_q), math.tointeger(values.seq_k))
+        while longest > 64 * tile do tile = 2 * tile end
+        return draw.svg(spec, {mask = values.mask, tile_m = tile, tile_n = tile}, {}, values, true)
     end,
     header = header,
     check = function()

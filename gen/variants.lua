@@ -202,6 +202,7 @@ end
 local function spec_of(specs, name)
     return specs.by[name] or common.raise(common.EINVAL, "no spec '%s'", name)
 end
+M.spec_of = spec_of
 
 -- "SPEC": the names of its masks.
 function M.masks(specs, name)
@@ -268,20 +269,24 @@ local function each_tile(one, n, first, tile_n, f)
     end
 end
 
+M.each_tile = each_tile
+
 -- The masks that templates know by themselves, as formulas.
 local own_masks = {}
 local function mask_of(spec, name)
+    if name ~= "none" and name ~= "causal" then return find(spec, "masks", name) end
     local text = name == "causal" and "col <= row" or "true"
-    own_masks[name] = own_masks[name] or spec.masks.by[name] or
-        {tree = formula.read(text, formula.scope("keep", {})), params = {}}
-    return spec.masks.by[name] or own_masks[name]
+    own_masks[name] = own_masks[name] or
+        {tree = formula.read(text, formula.scope("keep", {})), params = {}, text = text}
+    return own_masks[name]
 end
 
 local most_tiles = 1000000 -- that are looked at one by one
 
--- What a problem's launch does, for people: rows {what, how many}. `values` are its words; rows are
--- dealt to their tiles in groups, evenly.
-function M.counts(spec, c, p, values)
+-- What a problem's launch is about: the mask, the values of its names (but for batch and head),
+-- where a row tile begins, and how many there are. `values` are the problem's words; rows are dealt
+-- to their tiles in groups, evenly.
+function M.asked(spec, c, p, values)
     local one, n, ask = mask_of(spec, c.mask), {}, rawget(p, "row_group") or c.tile_m
     for _, name in ipairs {"seq_q", "seq_k", "heads", "kv_heads"} do
         n[name] = math.tointeger(values[name])
@@ -296,6 +301,12 @@ function M.counts(spec, c, p, values)
     local each = -(-groups // row_tiles)
     local short = each * row_tiles - groups
     local function first(tile) return (tile * each - math.min(tile, short)) * ask end
+    return one, n, first, row_tiles
+end
+
+-- What it does, for people: rows {what, how many}.
+function M.counts(spec, c, p, values)
+    local one, n, first, row_tiles = M.asked(spec, c, p, values)
     local pairs_there = math.tointeger(values.batch) * n.heads
     local differ = false
     for _, name in ipairs {"batch", "head", "kv_head"} do

@@ -53,6 +53,8 @@ static const command command_table[] = {
      cli_bundle, "kernels and choices in one file, for machines with neither NVRTC nor a cache"},
     {"explain", "NAME|PROBLEM", 1, HAS(JSON) | HAS(SPEC), cli_explain,
      "what each part of the name means, its plan, who chose it"},
+    {"draw", "MASK [KEY=VALUE...] | PROBLEM", 1, HAS(SPEC) | HAS(OUT), cli_draw,
+     "a picture (SVG) of a mask, and of which tiles are empty, full and mixed"},
     {"cache", "ls|path|verify|prune|export|explain-key A B", 1,
      HAS(JSON) | HAS(SPEC) | HAS(OUT) | HAS(SIZE), cli_cache,
      "what it holds, where, whether it is sound, less of it, a tar of it (-o); how keys differ"},

@@ -56,6 +56,7 @@ wl_status cli_check(const cli_args *args);
 wl_status cli_emit(const cli_args *args);
 wl_status cli_compile(const cli_args *args);
 wl_status cli_explain(const cli_args *args);
+wl_status cli_draw(const cli_args *args);
 wl_status cli_run(const cli_args *args);
 wl_status cli_verify(const cli_args *args);
 wl_status cli_sim(const cli_args *args);
