@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 #   tests/gpu/visit.sh PART…     parts: doctor quick full knobs names sanitize offline bundle both
-#                                bench pick tune search tuned
+#                                bench pick tune search tuned variants speed
 #   tests/gpu/visit.sh fill      without a GPU: makes what `offline` and `bundle` are served from;
 #                                before `tune`, make its broken generator: python3 tests/broken.py
 #   tests/gpu/visit.sh kernels   without a GPU: makes $B/tuned-cache, the kernels of the 36 points,
@@ -149,6 +149,8 @@ for part in "${@:-quick}"; do
         quick) step quick 280 python3 tests/gpu/check.py --quick $EXTRA ;;
         full) step full 570 python3 tests/gpu/check.py --table $EXTRA ;;
         both) step both 300 python3 tests/gpu/both.py $EXTRA ;;
+        variants) step variants 200 python3 tests/gpu/variants.py right $EXTRA ;;
+        speed) step speed 300 python3 tests/gpu/variants.py speed --out "$OUT/speed.json" $EXTRA ;;
         knobs) step knobs 570 python3 tests/gpu/check.py --knobs $EXTRA ;;
         names) step names 570 python3 tests/gpu/check.py --names "$NAMES" $EXTRA ;;
         tune) step tune 120 python3 tests/gpu/tune.py broken ;;
