@@ -66,7 +66,7 @@ end
 
 local function new(spec)
     local c = {variant = spec.name, family = spec.family, arch = spec.arch,
-        formulas = spec.masks.by}
+        formulas = spec.masks.by, scores = spec.scores.by, score = "none"}
     return common.strict(c, "the candidate")
 end
 
@@ -388,6 +388,9 @@ local function read_words(specs, text)
         common.raise(common.EINVAL, "variant: no spec '%s'; there is %s%s", values.variant,
             table.concat(names, ", "), common.did_you_mean(values.variant, names))
     end
+    if values.score ~= "none" and not spec.by.score then
+        common.raise(common.EINVAL, "score=%s: %s takes none", values.score, spec.name)
+    end
     return spec, values
 end
 
@@ -535,7 +538,8 @@ end
 function M.environment(spec, c, p)
     local render = family(spec.family).render
     local more = render and render(c, p) or {}
-    local own = {name = M.name(spec, c), mask_code = variants.code(spec, c)}
+    local own = {name = M.name(spec, c), mask_code = variants.code(spec, c),
+        score_code = variants.score_code(spec, c)}
     local places = {own, more, p, c, new_scope()}
     return setmetatable({}, {
         __index = function(_, key)

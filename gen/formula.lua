@@ -310,7 +310,7 @@ end
 
 local c_operators = {["and"] = "&&", ["or"] = "||"}
 local c_float = {min = "fminf", max = "fmaxf", abs = "fabsf", exp2 = "exp2_approx",
-    log2 = "log2_approx", tanh = "tanh_accurate", sigmoid = "sigmoid_accurate",
+    log2 = "log2_approx", tanh = "tanh_approx", sigmoid = "sigmoid_approx",
     ["/"] = "__fdividef"}
 local c_int = {min = "least", max = "most", abs = "distance", ["//"] = "floor_div",
     ["%"] = "floor_mod"}

@@ -83,7 +83,8 @@ static int read_problem(lua_State *L) {
     wl_problem_bucket(&problem, &text);
     snprintf(words, sizeof words, "%s", text.data);
     wl_buf_free(&text);
-    lua_pushstring(L, words);
+    bool plain = !strcmp(problem.word[WL_P_score].name, "none"); /* which is not printed */
+    lua_pushfstring(L, plain ? "%s score=none" : "%s", words);
     return 1;
 }
 
@@ -94,7 +95,7 @@ static void set_text(lua_State *L, const char *key, const char *value) {
 
 /* words() → the problem's table: {name, kind, initial, what, size} */
 static int list_words(lua_State *L) {
-    static const char *const kinds[] = {"int", "name", "float", "list"};
+    static const char *const kinds[] = {"int", "name", "float", "list", "list of floats"};
     lua_newtable(L);
     for (int w = 0; w < WL_PROBLEM_WORDS; w++) {
         const wl_word *word = &wl_problem_table[w];

@@ -43,16 +43,35 @@ static bool read_name(const char *text, char out[33]) {
     return true;
 }
 
-static bool read_real(const char *text, double *out) {
-    if (strspn(text, "0123456789.e+-") != strlen(text)) return false;
+/* The number that a text begins with; NULL, or its end. */
+static const char *begin_real(const char *text, double *out) {
+    size_t size = strspn(text, "0123456789.e+-");
     locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0), old = uselocale(plain);
     char *end;
     errno = 0; /* 1e-400 is no 0 */
     *out = strtod(text, &end);
     uselocale(old);
     freelocale(plain);
-    if (end == text || *end || errno) return false;
+    return !size || end != text + size || errno ? NULL : end;
+}
+
+static bool read_real(const char *text, double *out) {
+    const char *end = begin_real(text, out);
+    if (!end || *end) return false;
     return *out == 0 || (*out >= WL_SCALE_MIN && *out <= WL_SCALE_MAX);
+}
+
+bool wl_problem_reals(const char *text, wl_value *out) {
+    out->n = 0;
+    for (bool more = strcmp(text, "-"); more; text++) {
+        double number;
+        text = begin_real(text, &number);
+        if (!text || out->n == WL_MAX_LIST || fabs(number) > WL_LIST_MOST) return false;
+        out->reals[out->n++] = number;
+        more = *text == ',';
+        if (!more && *text) return false;
+    }
+    return true;
 }
 
 /* "-", or whole numbers with commas between. */
@@ -87,6 +106,11 @@ static wl_status read_value(const wl_word *word, const char *text, wl_value *out
     case WL_WORD_LIST:
         if (read_list(text, out)) return WL_OK;
         return fail(WL_EINVAL, "%s: expected up to %d whole numbers with commas, or -, got '%s'",
+                    word->name, WL_MAX_LIST, text);
+    case WL_WORD_FLOATS:
+        if (wl_problem_reals(text, out)) return WL_OK;
+        return fail(WL_EINVAL,
+                    "%s: expected up to %d numbers up to 2^30 with commas, or -, got '%s'",
                     word->name, WL_MAX_LIST, text);
     default:
         if (read_real(text, &out->real)) return WL_OK;
@@ -188,15 +212,20 @@ static void print_words(const wl_problem *problem, bool bucket, wl_buf *out) {
         const wl_word *word = &wl_problem_table[w];
         const wl_value *value = &problem->word[w];
         if (bucket && word->kind == WL_WORD_FLOAT) continue;
-        if (word->kind == WL_WORD_LIST && (bucket || !value->n)) continue;
+        bool list = word->kind == WL_WORD_LIST || word->kind == WL_WORD_FLOATS;
+        if (list && (bucket || !value->n)) continue;
+        if (!strcmp(word->initial, "none") && !strcmp(value->name, "none")) continue;
         wl_buf_printf(out, "%s%s=", blank, word->name);
         blank = " ";
         int64_t number = bucket && word->is_size ? rounded(problem, w) : value->number;
         if (word->kind == WL_WORD_INT) wl_buf_printf(out, "%" PRId64, number);
         if (word->kind == WL_WORD_NAME) wl_buf_text(out, value->name);
         if (word->kind == WL_WORD_FLOAT) print_real(value->real, out);
-        for (int i = 0; i < value->n; i++)
-            wl_buf_printf(out, "%s%" PRId32, i ? "," : "", value->list[i]);
+        for (int i = 0; i < value->n; i++) {
+            if (i) wl_buf_text(out, ",");
+            if (word->kind == WL_WORD_LIST) wl_buf_printf(out, "%" PRId32, value->list[i]);
+            else print_real(value->reals[i], out);
+        }
     }
 }
 

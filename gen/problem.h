@@ -6,7 +6,9 @@
 #include "base.h"
 
 /* How a word's value is read. NAME is [a-z][a-z0-9_]{0,31}; which names exist, a spec decides. */
-typedef enum { WL_WORD_INT, WL_WORD_NAME, WL_WORD_FLOAT, WL_WORD_LIST } wl_word_kind;
+typedef enum {
+    WL_WORD_INT, WL_WORD_NAME, WL_WORD_FLOAT, WL_WORD_LIST, WL_WORD_FLOATS
+} wl_word_kind;
 #define WL_MAX_LIST 4
 
 /* X(word, kind, default or "" when required or "=other" to follow another, min, max, size, what).
@@ -19,6 +21,8 @@ typedef enum { WL_WORD_INT, WL_WORD_NAME, WL_WORD_FLOAT, WL_WORD_LIST } wl_word_
     X(dtype, NAME, "", 0, 0, 0, "bf16 or fp16")                                                   \
     X(mask, NAME, "", 0, 0, 0, "none, causal (aligned bottom-right), or a spec's: window, sink …") \
     X(mask_args, LIST, "-", 0, 0, 0, "params of a spec's mask, in its order: 1024,0; -: its own")  \
+    X(score, NAME, "none", 0, 0, 0, "none, or a spec's change of scores: softcap, alibi …")       \
+    X(score_args, FLOATS, "-", 0, 0, 0, "params of a spec's score: 30; -: its own")               \
     X(layout, NAME, "", 0, 0, 0, "bshd or bhsd: the memory order of random and .npy tensors")     \
     X(lse, NAME, "yes", 0, 0, 0, "yes or no: is LSE wanted; without it more kernels will do")     \
     X(batch, INT, "1", 1, 65536, 1, "sequences")                                                  \
@@ -28,6 +32,8 @@ typedef enum { WL_WORD_INT, WL_WORD_NAME, WL_WORD_FLOAT, WL_WORD_LIST } wl_word_
     X(seq_k, INT, "=seq_q", 1, 1 << 30, 1, "key and value rows")                                  \
     X(scale, FLOAT, "0", 0, 0, 0, "of the scores; 0 means 1/sqrt(head_dim)")
 
+/* What a number of a list may be: -2^30 to 2^30. */
+#define WL_LIST_MOST 1073741824.0
 /* What a scale other than 0 may be: a normal float, also when multiplied by log2(e). */
 #define WL_SCALE_MIN 2e-38
 #define WL_SCALE_MAX 2e38
@@ -54,6 +60,7 @@ typedef struct {
     int64_t number;  /* INT words */
     double real;     /* FLOAT words */
     int32_t list[WL_MAX_LIST], n; /* LIST words */
+    double reals[WL_MAX_LIST];    /* FLOATS words, n of them */
 } wl_value;
 typedef struct {
     wl_value word[WL_PROBLEM_WORDS];
@@ -62,11 +69,14 @@ typedef struct {
 /* Reads "key=value key=value" in any order; fills defaults. EINVAL names the word: unknown (with
    the nearest), repeated, missing, out of range, not a number; or heads no multiple of kv_heads. */
 wl_status wl_problem_parse(const char *text, wl_problem *out);
-/* All words in the table's order, one blank between; scale in %.9g; no empty lists. */
+/* All words in the table's order, one blank between; fractions in %.9g; no empty lists, no score of
+   none. */
 void wl_problem_print(const wl_problem *problem, wl_buf *out);
 /* The same with size words rounded, scale and lists left out: a choice's key. */
 void wl_problem_bucket(const wl_problem *problem, wl_buf *out);
 
+/* A FLOATS word's value: "-", or numbers with commas between; false where it is none. */
+bool wl_problem_reals(const char *text, wl_value *out);
 /* A size, up to the next number of three significant bits (… 8, 10, 12, 14, 16, 20 …): fine enough
    to tell how many waves of work a GPU gets, coarse enough for few choices. */
 int64_t wl_problem_round(int64_t n);

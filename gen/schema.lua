@@ -207,11 +207,13 @@ function shorts.word(x, node, field)
     return map
 end
 
--- Words of one field must differ in a name, and have no '_', which separates the parts.
+-- Words of one field must differ in a name, and have no '_', which separates the parts. What a
+-- problem need not say, a name does not either.
 function X:word_shorts(field)
     local map, seen = field.short or {}, {}
+    local default = field.role == "axis" and M.axis_words.by[field.name].initial
     for i, word in ipairs(field.values) do
-        local short = map[word] or word
+        local short = map[word] or word == default and "" or word
         map[word] = short
         if short:find("_", 1, true) then
             self:fail(field.places[i], "%s: '%s' has a '_' and needs a short form under names",
@@ -410,6 +412,7 @@ function X:family(tree)
     variants.read(self, spec, "masks", got.masks)
     variants.read(self, spec, "scores", got.scores)
     variants.join(spec, "masks")
+    variants.join(spec, "scores")
     self:names(spec, got.names and got.names.value)
     part_fields(spec)
     if got.require then self:require(spec, got.require.value) end
@@ -525,6 +528,7 @@ function X:variant(tree, specs)
     variants.read(self, spec, "scores", got.scores, base.scores)
     spec.users = true
     variants.join(spec, "masks")
+    variants.join(spec, "scores")
     self:replace(got.axes, by_role(false), axes, base.name)
     self:replace(got.tune, by_role(true), knobs, base.name)
     self:replace(got.launch, function(key) return spec.launch_by[key] end, numbers, base.name)
@@ -543,7 +547,7 @@ function M.learn(words, guides)
         if word.size then
             local field = {name = word.name, kind = "int", role = "size"}
             M.size_words[#M.size_words + 1], M.size_words.by[word.name] = field, field
-        elseif word.kind ~= "float" and word.kind ~= "list" and word.name ~= "variant" then
+        elseif word.kind ~= "float" and not word.kind:find("list") and word.name ~= "variant" then
             M.axis_words[#M.axis_words + 1], M.axis_words.by[word.name] = word.name, word
         end
     end

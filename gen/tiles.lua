@@ -50,6 +50,12 @@ local function difference(a, b)
     if add_linear(form, a, 1) and (not b or add_linear(form, b, -1)) then return form end
 end
 
+-- What a step of row and one of col add to the node; nil where it is not linear.
+function M.slopes(node)
+    local form = difference(node)
+    if form then return form.row, form.col end
+end
+
 -- The one variable of a form, "row", "col" or "gap" (row - col), and its factor; nil for others.
 local function variable(form)
     if form.row ~= 0 and form.col == 0 then return "row", form.row end

@@ -7,6 +7,7 @@
 
 local common = require "common"
 local formula = require "formula"
+local scores = require "scores"
 local tiles = require "tiles"
 
 local M = {}
@@ -177,12 +178,27 @@ function M.code(spec, c)
     }}
 end
 
--- The lines of a launch record about the mask: its text and what its params may be.
+-- What it needs of the candidate's score, or nil (scores.lua).
+function M.score_code(spec, c)
+    local one = spec.scores.by[rawget(c, "score")]
+    return one and scores.code(one.tree, c_names(one, "score_args"))
+end
+
+local function value_text(value)
+    return math.type(value) == "integer" and tostring(value) or ("%.9g"):format(value)
+end
+
+-- The lines of a launch record about mask and score: their texts and what their params may be.
 function M.launch(spec, c)
-    local lines, one = {}, spec.masks.by[rawget(c, "mask")]
-    if one then lines[1] = "keep " .. one.text end
-    for _, row in ipairs(one and one.params or {}) do
-        lines[#lines + 1] = ("param %s %d %d %d"):format(row.name, row.default, row.low, row.high)
+    local lines = {}
+    for _, kind in ipairs {{"masks", "mask", "keep", "param"},
+        {"scores", "score", "value", "score_param"}} do
+        local one = spec[kind[1]].by[rawget(c, kind[2])]
+        if one then lines[#lines + 1] = kind[3] .. " " .. one.text end
+        for _, row in ipairs(one and one.params or {}) do
+            lines[#lines + 1] = ("%s %s %s %s %s"):format(kind[4], row.name,
+                value_text(row.default), value_text(row.low), value_text(row.high))
+        end
     end
     return lines
 end
@@ -209,10 +225,6 @@ function M.masks(specs, name)
     local names = {}
     for i, one in ipairs(spec_of(specs, name).masks) do names[i] = one.name end
     return names
-end
-
-local function value_text(value)
-    return math.type(value) == "integer" and tostring(value) or ("%.9g"):format(value)
 end
 
 -- "SPEC masks|scores NAME": the formula as it was understood, with its derivative or the C of its

@@ -35,14 +35,14 @@ typedef struct {
 /* ---- families: from arguments to a params struct; a new family is a row here ---- */
 
 /* Parameters of one kernel; *items is how many work items its grid shares. `work` is where a
-   launch's scratch goes, `params` where its mask's do. */
+   launch's scratch goes, `params` where its mask's do, `score_params` those of its score. */
 typedef union {
     struct fwd_params fwd;
 } params;
 typedef struct family {
     const char *name;
     void (*fill)(const wl_call *c, const entry *e, params *out, int64_t *items);
-    size_t work, params;
+    size_t work, params, score_params;
 } family;
 
 static int64_t ceil_div(int64_t a, int64_t b) {
@@ -89,7 +89,8 @@ static void fill_fwd(const wl_call *c, const entry *e, params *out, int64_t *ite
 }
 
 static const family families[] = {{"fwd", fill_fwd, offsetof(params, fwd.work),
-                                   offsetof(params, fwd.mask_args)}};
+                                   offsetof(params, fwd.mask_args),
+                                   offsetof(params, fwd.score_args)}};
 
 static uint64_t hash_of(const uint64_t *words, size_t count) {
     uint64_t hash = 0;
@@ -207,9 +208,14 @@ static wl_status plan(const wl_context *ctx, const wl_call *c, const entry *e, i
     if (*c->key.mask_name)
         status = wl_launch_params(&e->launch, c->args->mask_args, c->args->n_mask_args,
                                   mask_args);
+    float score_args[WL_MAX_LIST] = {0};
+    if (!status && *c->key.score_name)
+        status = wl_launch_score_params(&e->launch, c->args->score_args, c->args->n_score_args,
+                                        score_args);
     if (status) return status;
     e->bound[index].family->fill(c, e, p, &items);
     memcpy((char *)p + e->bound[index].family->params, mask_args, sizeof mask_args);
+    memcpy((char *)p + e->bound[index].family->score_params, score_args, sizeof score_args);
     if (items > MAX_ITEMS)
         return fail(WL_EINVAL,
                     "batch * heads * ceil(seq_q / %" PRId64 ") = %" PRId64
@@ -317,6 +323,9 @@ static bool same_call(const wl_context *ctx, const ready *r, const wl_forward_ar
            a->n_mask_args == b->n_mask_args &&
            !memcmp(a->mask_args, b->mask_args, sizeof a->mask_args) &&
            !strcmp(a->mask_name ? a->mask_name : "", r->e->key.mask_name) && a->sms == b->sms &&
+           a->n_score_args == b->n_score_args &&
+           !memcmp(a->score_args, b->score_args, sizeof a->score_args) &&
+           !strcmp(a->score_name ? a->score_name : "", r->e->key.score_name) &&
            a->workspace == b->workspace &&
            a->workspace_bytes == b->workspace_bytes &&
            !strcmp(a->variant ? a->variant : "fwd", r->e->key.variant) &&

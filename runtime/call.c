@@ -88,13 +88,18 @@ static wl_status check_plain(const wl_forward_args *args) {
     if (args->mask != WL_MASK_NONE && args->mask != WL_MASK_CAUSAL)
         return fail(WL_EINVAL, "mask = %d: expected WL_MASK_NONE or WL_MASK_CAUSAL",
                     (int)args->mask);
-    if (args->mask_name && (args->q.shape[1] >= 1 << 29 || args->k.shape[1] >= 1 << 29))
-        return fail(WL_EINVAL, "mask_name = '%s': a spec's mask takes less than 2^29 rows and keys",
-                    args->mask_name);
+    const char *formula = args->mask_name ? args->mask_name : args->score_name;
+    if (formula && (args->q.shape[1] >= 1 << 29 || args->k.shape[1] >= 1 << 29))
+        return fail(WL_EINVAL, "%s = '%s': a spec's takes less than 2^29 rows and keys",
+                    args->mask_name ? "mask_name" : "score_name", formula);
     if (args->n_mask_args < 0 || args->n_mask_args > WL_MAX_LIST ||
         (args->n_mask_args && !args->mask_name))
         return fail(WL_EINVAL, "n_mask_args = %d: expected 0 to %d, and 0 without mask_name",
                     args->n_mask_args, WL_MAX_LIST);
+    if (args->n_score_args < 0 || args->n_score_args > WL_MAX_LIST ||
+        (args->n_score_args && !args->score_name))
+        return fail(WL_EINVAL, "n_score_args = %d: expected 0 to %d, and 0 without score_name",
+                    args->n_score_args, WL_MAX_LIST);
     double scale = (double)args->scale;
     if (scale != 0 && !(scale >= WL_SCALE_MIN && scale <= WL_SCALE_MAX))
         return fail(WL_EINVAL,
@@ -182,6 +187,8 @@ static wl_status make_key(wl_call *c) {
         status = put_name(c->key.mask_name, 13, "mask_name", args->mask_name);
         c->key.mask = -1;
     }
+    if (!status && args->score_name)
+        status = put_name(c->key.score_name, 13, "score_name", args->score_name);
     if (!status && args->kernel) status = put_name(c->key.kernel, 128, "kernel", args->kernel);
     return status;
 }
@@ -197,6 +204,10 @@ wl_status wl_call_problem(const wl_call *c, wl_problem *out) {
     strcpy(w[WL_P_mask].name, c->key.mask < 0 ? c->key.mask_name : mask_names[c->key.mask]);
     w[WL_P_mask_args].n = c->key.mask < 0 ? c->args->n_mask_args : 0;
     memcpy(w[WL_P_mask_args].list, c->args->mask_args, sizeof c->args->mask_args);
+    strcpy(w[WL_P_score].name, *c->key.score_name ? c->key.score_name : "none");
+    w[WL_P_score_args].n = *c->key.score_name ? c->args->n_score_args : 0;
+    for (int i = 0; i < WL_MAX_LIST; i++)
+        w[WL_P_score_args].reals[i] = (double)c->args->score_args[i];
     strcpy(w[WL_P_layout].name, c->key.layout ? "bhsd" : "bshd");
     strcpy(w[WL_P_lse].name, c->key.lse ? "yes" : "no");
     w[WL_P_head_dim].number = q[3];

@@ -170,17 +170,39 @@ static wl_status choose(const cli_job *j, wl_launch *record) {
     return wl_kernel_choose(wl_context_tools(j->ctx), &request, record, NULL);
 }
 
-wl_status cli_job_mask(cli_job *j) {
-    const wl_value *args = &j->problem.word[WL_P_mask_args];
+static bool is_changed(const cli_job *j) {
+    return strcmp(j->problem.word[WL_P_score].name, "none");
+}
+
+static void to_floats(const wl_value *from, float to[WL_MAX_PARAMS]) {
+    for (int i = 0; i < WL_MAX_PARAMS; i++) to[i] = (float)from->reals[i];
+}
+
+static void close_formulas(cli_job *j) {
+    wl_formula_close(j->keep);
+    wl_formula_close(j->value);
+    j->keep = j->value = NULL;
+}
+
+wl_status cli_job_formulas(cli_job *j) {
+    const wl_value *word = j->problem.word;
+    const wl_value *args = &word[WL_P_mask_args], *score_args = &word[WL_P_score_args];
     if (!j->masked && args->n)
-        return fail(WL_EINVAL, "mask_args: mask=%s has no params",
-                    j->problem.word[WL_P_mask].name);
-    if (!j->masked) return WL_OK;
+        return fail(WL_EINVAL, "mask_args: mask=%s has no params", word[WL_P_mask].name);
+    if (!is_changed(j) && score_args->n)
+        return fail(WL_EINVAL, "score_args: score=none has no params");
+    close_formulas(j);
+    if (!j->masked && !is_changed(j)) return WL_OK;
     wl_launch *record = wl_alloc(sizeof *record);
+    float given[WL_MAX_PARAMS];
+    to_floats(score_args, given);
     wl_status status = choose(j, record);
     if (!status) status = wl_launch_params(record, args->list, args->n, j->params);
-    wl_formula_close(j->keep);
-    j->keep = status ? NULL : wl_formula_open(record->keep, record->param, record->n_params);
+    if (!status) status = wl_launch_score_params(record, given, score_args->n, j->score_params);
+    if (!status && j->masked)
+        j->keep = wl_formula_open(record->keep, record->param, record->n_params);
+    if (!status && is_changed(j))
+        j->value = wl_formula_open(record->value, record->score_param, record->n_score_params);
     free(record);
     return status;
 }
@@ -198,10 +220,14 @@ wl_status cli_job_prepare(cli_job *j) {
                                    .kernel = j->kernel,
                                    .mask_name =
                                        j->masked ? j->problem.word[WL_P_mask].name : NULL,
-                                   .n_mask_args = j->problem.word[WL_P_mask_args].n};
+                                   .n_mask_args = j->problem.word[WL_P_mask_args].n,
+                                   .score_name =
+                                       is_changed(j) ? j->problem.word[WL_P_score].name : NULL,
+                                   .n_score_args = j->problem.word[WL_P_score_args].n};
     memcpy(j->forward.mask_args, j->problem.word[WL_P_mask_args].list,
            sizeof j->forward.mask_args);
-    wl_status status = cli_job_mask(j);
+    to_floats(&j->problem.word[WL_P_score_args], j->forward.score_args);
+    wl_status status = cli_job_formulas(j);
     if (status) return status;
     return j->file ? wl_context_use_source(j->ctx, &j->forward, j->file, j->source.data) : WL_OK;
 }
@@ -210,6 +236,9 @@ wl_reference cli_job_reference(const cli_job *j) {
     double scale = j->problem.word[WL_P_scale].real;
     return (wl_reference){.keep = j->keep,
                           .params = {j->params[0], j->params[1], j->params[2], j->params[3]},
+                          .value = j->value,
+                          .score_params = {j->score_params[0], j->score_params[1],
+                                           j->score_params[2], j->score_params[3]},
                           .dtype = j->dtype,
                           .causal = j->causal,
                           .bhsd = j->bhsd,
@@ -259,6 +288,6 @@ void cli_job_clear(cli_job *j) {
 void cli_job_close(cli_job *j) {
     cli_job_clear(j);
     wl_close(j->ctx);
-    wl_formula_close(j->keep);
+    close_formulas(j);
     wl_buf_free(&j->source);
 }

@@ -24,6 +24,8 @@ typedef struct {
     bool masked;       /* by a mask that a spec declares */
     wl_formula *keep;  /* what it says, once it is prepared */
     int32_t params[WL_MAX_PARAMS];
+    wl_formula *value; /* likewise of the score; NULL: none */
+    float score_params[WL_MAX_PARAMS];
     int tensors; /* how many there are: LSE is the last, where the problem asks for it */
     int64_t shape[TENSORS][4]; /* [batch][seq][heads][dim] */
     size_t bytes[TENSORS]; /* 0: not there */
@@ -49,8 +51,8 @@ void cli_job_random(cli_job *job, uint64_t seed);
 wl_status cli_job_open(cli_job *job, const cli_args *args);
 /* Inputs to the device; the outputs are NaN beforehand, so that what is not written cannot pass. */
 wl_status cli_job_upload(cli_job *job);
-/* What a spec's mask says, for the reference; cli_job_prepare does it, too. */
-wl_status cli_job_mask(cli_job *job);
+/* What a spec's mask and score say, for the reference; cli_job_prepare does it, too. */
+wl_status cli_job_formulas(cli_job *job);
 /* Fills job->forward and, with a source, loads that. */
 wl_status cli_job_prepare(cli_job *job);
 wl_status cli_job_synchronize(const cli_job *job);

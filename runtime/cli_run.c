@@ -119,14 +119,11 @@ static wl_status write_outputs(const cli_args *args, const cli_job *j) {
 }
 
 /* The pairs that a row of a batch and head keeps. */
-static double kept(const cli_job *j, const wl_reference *r, int64_t row) {
+static double kept(const wl_reference *r, int64_t row) {
     double name[WL_F_params + WL_MAX_PARAMS], pairs = 0;
     wl_reference_names(r, row / r->seq_q / r->heads, row / r->seq_q % r->heads, row % r->seq_q,
                        name);
-    for (int64_t col = 0; col < r->seq_k; col++) {
-        name[WL_F_col] = (double)col;
-        pairs += wl_formula_value(j->keep, name);
-    }
+    for (int64_t col = 0; col < r->seq_k; col++) pairs += wl_reference_kept(r, name, col);
     return pairs;
 }
 
@@ -135,7 +132,7 @@ static double kept_pairs(const cli_job *j) {
     const wl_reference r = cli_job_reference(j);
     int64_t rows = r.batch * r.heads * r.seq_q, step = 1 + rows * r.seq_k / (1 << 24);
     double pairs = 0, looked = 0;
-    for (int64_t row = 0; row < rows; row += step, looked++) pairs += kept(j, &r, row);
+    for (int64_t row = 0; row < rows; row += step, looked++) pairs += kept(&r, row);
     return pairs * (double)rows / looked;
 }
 

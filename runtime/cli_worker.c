@@ -167,7 +167,7 @@ static wl_status open_problem(worker *w, char *rest) {
     *j = next;
     w->ready = false;
     if (!j->ctx) status = cli_job_open(j, w->args);
-    if (!status) status = cli_job_mask(j);
+    if (!status) status = cli_job_formulas(j);
     if (!status && !stay) status = make_tensors(w);
     if (status) return status;
     const wl_reference reference = cli_job_reference(j);

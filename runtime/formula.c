@@ -51,7 +51,7 @@ static const struct {
 #define WORDS (int)(sizeof words / sizeof *words)
 
 static const char *const own_names[WL_F_params] = {
-    "row", "col", "seq_q", "seq_k", "batch", "head", "kv_head", "heads", "kv_heads"};
+    "row", "col", "seq_q", "seq_k", "batch", "head", "kv_head", "heads", "kv_heads", "s"};
 
 typedef struct {
     const char *text;
@@ -185,6 +185,12 @@ wl_formula *wl_formula_open(const char *text, const char (*param)[33], int n_par
 
 void wl_formula_close(wl_formula *formula) {
     free(formula);
+}
+
+bool wl_formula_is_rough(const wl_formula *f) {
+    for (int i = 0; i < f->n; i++)
+        if (f->step[i].op == OP_TANH) return true;
+    return false;
 }
 
 static double apply(op o, const double *a) {

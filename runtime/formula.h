@@ -8,7 +8,7 @@
 /* The names that a formula may use, in this order; its params follow. */
 enum {
     WL_F_row, WL_F_col, WL_F_seq_q, WL_F_seq_k, WL_F_batch, WL_F_head, WL_F_kv_head, WL_F_heads,
-    WL_F_kv_heads, WL_F_params
+    WL_F_kv_heads, WL_F_s, WL_F_params
 };
 #define WL_MAX_PARAMS 4
 
@@ -19,6 +19,8 @@ typedef struct wl_formula wl_formula;
    every value is NaN. */
 wl_formula *wl_formula_open(const char *text, const char (*param)[33], int n_params);
 void wl_formula_close(wl_formula *formula);
+/* Does it use tanh, which kernels work out to 2^-11? */
+bool wl_formula_is_rough(const wl_formula *formula);
 /* Its value; a condition is 0 or 1. Any number of threads at once. */
 double wl_formula_value(const wl_formula *formula, const double name[WL_F_params + WL_MAX_PARAMS]);
 

@@ -25,6 +25,14 @@ static const char *put_number(int64_t *to, const char *text, int64_t min, int64_
     return *to >= min && *to <= max ? NULL : "number out of range";
 }
 
+/* A number of a list of the problem's words, which knows how to read one in every locale. */
+static const char *put_real(double *to, const char *text) {
+    wl_value list;
+    if (!wl_problem_reals(text, &list) || list.n != 1) return "expected a number";
+    *to = list.reals[0];
+    return NULL;
+}
+
 /* Cuts the next word off *rest; "" at the end. */
 static char *next_word(char **rest) {
     char *word = *rest;
@@ -69,6 +77,19 @@ static const char *read_param(wl_launch *out, char *rest) {
     return wrong;
 }
 
+static const char *read_score_param(wl_launch *out, char *rest) {
+    if (out->n_score_params == WL_MAX_LIST) return "too many params";
+    int i = out->n_score_params++;
+    const char *wrong = put_text(out->score_param[i], sizeof out->score_param[i],
+                                 next_word(&rest));
+    double number[3] = {0};
+    for (int k = 0; k < 3 && !wrong; k++) wrong = put_real(&number[k], next_word(&rest));
+    out->score_range[i].value = (float)number[0];
+    out->score_range[i].least = (float)number[1];
+    out->score_range[i].most = (float)number[2];
+    return wrong;
+}
+
 static const char *read_kernel(wl_launch *out, char *rest) {
     if (out->n_kernels == WL_MAX_KERNELS) return "too many kernels";
     wl_launch_kernel *kernel = &out->kernel[out->n_kernels++];
@@ -108,6 +129,8 @@ static const row rows[] = {
     {"axis", .read = read_axis},
     {"keep", TEXT(wl_launch, keep)},
     {"param", .read = read_param},
+    {"value", TEXT(wl_launch, value)},
+    {"score_param", .read = read_score_param},
     {"scratch", NUMBER(wl_launch, scratch, 0, WL_MAX_SCRATCH)},
     {"set", .read = read_set},
     {"kernel", .read = read_kernel},
@@ -184,6 +207,23 @@ wl_status wl_launch_params(const wl_launch *launch, const int32_t *given, int n,
             return fail(WL_EINVAL,
                         "mask_args: %s = %" PRId32 ": expected %" PRId32 " to %" PRId32,
                         launch->param[i], out[i], launch->range[i].least, launch->range[i].most);
+    }
+    return WL_OK;
+}
+
+wl_status wl_launch_score_params(const wl_launch *launch, const float *given, int n,
+                                 float out[WL_MAX_LIST]) {
+    memset(out, 0, WL_MAX_LIST * sizeof *out);
+    if (n > launch->n_score_params)
+        return fail(WL_EINVAL, "score_args: %d numbers, but the score of %s has %d params", n,
+                    launch->choice, launch->n_score_params);
+    for (int i = 0; i < launch->n_score_params; i++) {
+        out[i] = i < n ? given[i] : launch->score_range[i].value;
+        if (!(out[i] >= launch->score_range[i].least && out[i] <= launch->score_range[i].most))
+            return fail(WL_EINVAL, "score_args: %s = %g: expected %g to %g",
+                        launch->score_param[i], (double)out[i],
+                        (double)launch->score_range[i].least,
+                        (double)launch->score_range[i].most);
     }
     return WL_OK;
 }

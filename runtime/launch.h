@@ -11,6 +11,8 @@
      arch ARCH            the machine its kernels are for; sm_90a when left out
      axis WORD VALUE      a word of the problem that the candidate is made for; `lse no`: it has no
                           LSE to give
+     value FORMULA        the change of a score, likewise
+     score_param NAME DEFAULT LEAST MOST    a param of it, with a fraction
      keep FORMULA         the mask, where a spec declares it, as it is written there
      param NAME DEFAULT LEAST MOST    a param of it
      scratch BYTES        device memory a call needs, zeroed before its first use and left zero
@@ -47,12 +49,17 @@ typedef struct {
         int64_t number;
     } set[WL_MAX_SETS];
     wl_launch_kernel kernel[WL_MAX_KERNELS];
-    char keep[304]; /* "": the mask is none of a spec's */
+    char keep[304], value[304]; /* "": mask or score is none of a spec's */
     int n_params;
     char param[WL_MAX_LIST][33];
     struct {
         int32_t value, least, most;
     } range[WL_MAX_LIST];
+    int n_score_params;
+    char score_param[WL_MAX_LIST][33];
+    struct {
+        float value, least, most;
+    } score_range[WL_MAX_LIST];
 } wl_launch;
 
 /* ESPEC names the record's line and what is wrong with it. */
@@ -63,6 +70,9 @@ int64_t wl_launch_set(const wl_launch *launch, const char *word, int64_t otherwi
    is too many or out of its range. */
 wl_status wl_launch_params(const wl_launch *launch, const int32_t *given, int n,
                            int32_t out[WL_MAX_LIST]);
+/* Those of its score. */
+wl_status wl_launch_score_params(const wl_launch *launch, const float *given, int n,
+                                 float out[WL_MAX_LIST]);
 /* EINVAL when an axis of the record is not what the problem asks. */
 wl_status wl_launch_fits(const wl_launch *launch, const wl_problem *problem);
 

@@ -17,6 +17,8 @@ typedef struct {
     const float *lse;
     const wl_formula *keep; /* the mask; NULL: causal says it */
     int32_t params[WL_MAX_PARAMS];
+    const wl_formula *value; /* the change of scores; NULL: none */
+    float score_params[WL_MAX_PARAMS];
 } wl_reference;
 
 typedef struct {
@@ -43,9 +45,14 @@ wl_status wl_reference_compare(const wl_reference *in, const wl_rows *rows, wl_d
 /* Both at once. */
 wl_status wl_reference_check(const wl_reference *in, double work, wl_difference *out);
 
-/* The names of the mask's formula for row i of a batch and head, but for col. */
+/* The names of a formula for row i of a batch and head, but for col, s and params. */
 void wl_reference_names(const wl_reference *in, int64_t b, int64_t h, int64_t i,
                         double name[WL_F_params + WL_MAX_PARAMS]);
+
+/* 1 or 0: is the pair of a row of those names and col kept? NaN where the mask's formula makes no
+   sense, so that no result can pass. */
+double wl_reference_kept(const wl_reference *in, double name[WL_F_params + WL_MAX_PARAMS],
+                         int64_t col);
 
 /* n normal deviates, a pure function of (seed, stream, index). */
 void wl_reference_random(uint64_t seed, uint64_t stream, wl_dtype dtype, size_t n, uint16_t *out);

@@ -107,6 +107,9 @@ typedef struct {
     const char *mask_name;  /* a mask that a spec declares ("window"), in place of mask; or NULL */
     int32_t mask_args[4];   /* its params in the spec's order */
     int n_mask_args;        /* how many are given: the others are the spec's */
+    const char *score_name; /* a change of the scores that a spec declares ("softcap"); or NULL */
+    float score_args[4];    /* its params in the spec's order */
+    int n_score_args;       /* how many are given: the others are the spec's */
 } wl_forward_args;
 
 /* Opens a context on the device of the calling thread's current CUDA context (device 0's primary

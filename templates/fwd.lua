@@ -39,6 +39,9 @@ local function check(c)
     if is_formula(c) and not c.formulas[c.mask] then
         refuse(c, "mask", "the template has no code for it")
     end
+    if c.score ~= "none" and not c.scores[c.score] then
+        refuse(c, "score", "the template has no code for it")
+    end
     for i = 1, #words do
         local name = words[i][1]
         if not words[i][c[name]] then refuse(c, name, "the template has no code for it") end

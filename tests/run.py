@@ -710,6 +710,16 @@ def check_simulated_masks():
     return in_simulator(names)
 
 
+def check_simulated_scores():
+    """Each score that fwd declares with no mask, the ready one and one of a spec."""
+    names = [f"fwd_d64_bf16_{mask}_{score}_{rest}"
+             for score in ("softcap", "alibi", "distance", "temperature")
+             for mask, rest in (("none", "m128n64_s4_w2_exact_static_p32c232"),
+                                ("causal", "m192n64_s7_w3_opt_dyn_p32c160"),
+                                ("window", "m192n64_s7_w3_opt_dyn_p56c152"))]
+    return in_simulator(names + ["fwd_d64_bf16_causal_softcap_m256n64_s10_w4_opt_dyn_p32c112_ones"])
+
+
 def check_emit_all():
     """Every listed candidate is emitted within the limits of generated/ (--all)."""
     generator, result = Generator(), Result()
@@ -721,7 +731,7 @@ def check_emit_all():
 
 # The long ones first, so that two at a time end together.
 CHECKS = [check_cover_even, check_cover_odd, check_simulated_even, check_simulated_odd,
-          check_simulated_masks,
+          check_simulated_masks, check_simulated_scores,
           check_coverage, check_sanitized, check_threads, check_lines,
           check_knobs, check_unit, check_cli, check_bad, check_python, check_examples,
           check_torture, check_masks, check_bugs, check_alone, check_determinism,

@@ -158,7 +158,47 @@ TEST(a_mask_of_a_spec) {
     a.mask_name = "window";
     a.q.shape[1] = 1 << 29;
     CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL,
-               "mask_name = 'window': a spec's mask takes less than 2^29 rows and keys");
+               "mask_name = 'window': a spec's takes less than 2^29 rows and keys");
+    close_context();
+    unsetenv("FAKE_GEN_RECORD");
+}
+
+TEST(a_score_of_a_spec) {
+    open_context(NULL);
+    setenv("FAKE_GEN_RECORD",
+           "choice fwd_fake\nby fake\nvalue cap * tanh(s / cap) + b\nscore_param cap 30 0.5 100\n"
+           "score_param b 0.25 -1 1\nscratch 8\nset tile_m 128\nkernel fwd_fake\nparams fwd\n"
+           "threads 384\nshared 200000\nmap q 64 64\nmap k 64 128\nmap v 64 128\nmap o 64 16\n",
+           1);
+    wl_forward_args a = usual();
+    a.score_name = "softcap";
+    CHECK_INT(wl_forward(ctx, &a), WL_OK);
+    CHECK(last()->fwd.score_args[0] == 30 && last()->fwd.score_args[1] == 0.25f);
+    a.n_score_args = 1;
+    a.score_args[0] = 0.5f;
+    for (int i = 0; i < 2; i++) { /* anew, and as it was kept */
+        CHECK_INT(wl_forward(ctx, &a), WL_OK);
+        CHECK(last()->fwd.score_args[0] == 0.5f && last()->fwd.score_args[1] == 0.25f);
+    }
+    char text[1024];
+    CHECK_INT(wl_explain(ctx, &a, text, sizeof text), WL_OK);
+    CHECK(strstr(text, " score=softcap score_args=0.5 "));
+    a.score_args[0] = 0.25f;
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL, "score_args: cap = 0.25: expected 0.5 to 100");
+    a.n_score_args = 3;
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL,
+               "score_args: 3 numbers, but the score of fwd_fake has 2 params");
+    a.n_score_args = -1;
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL,
+               "n_score_args = -1: expected 0 to 4, and 0 without score_name");
+    a.n_score_args = 0;
+    a.score_name = "abcdefghijklm";
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL,
+               "score_name = 'abcdefghijklm': longer than 12 characters");
+    a.score_name = "softcap";
+    a.k.shape[1] = 1 << 29;
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL,
+               "score_name = 'softcap': a spec's takes less than 2^29 rows and keys");
     close_context();
     unsetenv("FAKE_GEN_RECORD");
 }

@@ -341,6 +341,14 @@ ROWS = [
     Row("run head_dim=64 dtype=bf16 mask=window mask_args=40,3 layout=bshd seq_q=99 seq_k=120 "
         "--random 1 --check --device sim", 0, re.compile("its times"),
         out=re.compile(r"\n.*_window_.* 99 +99 ")),
+    Row("run head_dim=64 dtype=fp16 mask=none score=softcup layout=bshd seq_q=1 --random 1 "
+        "--device sim", 2, say("score=softcup: fwd takes none, softcap, alibi, distance, "
+                               "temperature; did you mean 'softcap'?")),
+    Row("run head_dim=64 dtype=fp16 mask=none score_args=1 layout=bshd seq_q=1 --random 1 "
+        "--device sim", 2, re.compile("\nwarploom: score_args: score=none has no params\n")),
+    Row("run head_dim=64 dtype=bf16 mask=window mask_args=40,3 score=softcap score_args=2.5 "
+        "layout=bshd seq_q=99 seq_k=120 --random 1 --check --device sim", 0,
+        re.compile("its times"), out=re.compile(r"\n.*_window_softcap_.* 99 +99 ")),
     Row("explain head_dim=128 dtype=bf16 mask=window mask_args=1023 layout=bshd seq_q=4096 "
         "heads=2", 0, out=re.compile(
             r"\ntiles\n  loaded  \d+ of 4096 tiles of 64 x 128\n"

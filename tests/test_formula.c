@@ -198,7 +198,8 @@ TEST(mangled_formulas) {
 
 /* ---- the evaluator that results are checked against ---- */
 
-/* row 7, col 9, seq_q 20, seq_k 30, batch 1, head 3, kv_head 2, heads 8, kv_heads 4; a 5, b -2 */
+/* row 7, col 9, seq_q 20, seq_k 30, batch 1, head 3, kv_head 2, heads 8, kv_heads 4, s 0.5; a 5,
+   b -2 */
 static const struct {
     const char *text;
     double value;
@@ -212,13 +213,15 @@ static const struct {
     {"row < col and col < row or true", 1}, {"true or false and false", 1},
     {"row == 7 and col != 7", 1}, {"min(row, col)", 7}, {"max(row, min(col, 8))", 8},
     {"abs(row - col)", 2}, {"-abs(b)", -2}, {"select(row > col, 1, select(a >= 5, 2, 3))", 2},
+    {"s", 0.5}, {"a * s + b", 0.5},
     {"exp2(3)", 8}, {"log2(8)", 3}, {"tanh(0)", 0}, {"sigmoid(0)", 0.5},
     {"min(row, col) <= max(a, b) + 2 and abs(-1) == 1", 1},
 };
 
 TEST(formulas_over_doubles) {
     static const char params[2][33] = {"a", "b"};
-    static const double name[WL_F_params + WL_MAX_PARAMS] = {7, 9, 20, 30, 1, 3, 2, 8, 4, 5, -2};
+    static const double name[WL_F_params + WL_MAX_PARAMS] = {7, 9, 20, 30, 1, 3, 2,
+                                                                 8, 4, .5, 5, -2};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         wl_formula *f = wl_formula_open(values[i].text, params, 2);
         if (wl_formula_value(f, name) != values[i].value) printf("of %s:\n", values[i].text);

@@ -75,6 +75,8 @@ static const struct {
     {"param left 1 0 3000000000",
      "launch record, line 1, 'param left 1 0 3000000000': number out of range"},
     {"param ", "launch record, line 1, 'param ': a word is missing"},
+    {"score_param a 1 x 2", "launch record, line 1, 'score_param a 1 x 2': expected a number"},
+    {"score_param a 1 2", "launch record, line 1, 'score_param a 1 2': expected a number"},
     {"kernel a\nkernel b\nkernel c\nkernel d",
      "launch record, line 4, 'kernel d': too many kernels"},
     {"kernel a\nparams fwd\nthreads 32", "launch record: no 'choice' line"},
@@ -96,6 +98,8 @@ TEST(too_much_is_refused) {
     } rows[] = {
         {"axis dtype bf16\n", "launch record, line 15, 'axis dtype bf16': too many axes", 15},
         {"param x 1 0 2\n", "launch record, line 5, 'param x 1 0 2': too many params", 5},
+        {"score_param x 1.5 0 2\n",
+         "launch record, line 5, 'score_param x 1.5 0 2': too many params", 5},
         {"set x 1\n", "launch record, line 17, 'set x 1': too many numbers", 17},
         {"map q 8 1\n", "launch record, line 10, 'map q 8 1': too many maps", 9},
     };

@@ -38,6 +38,12 @@ TEST(lists_are_printed_when_there_are_any) {
                 "variant=fwd head_dim=128 head_dim_v=128 dtype=bf16 mask=none mask_args=1024,-3 "
                 "layout=bshd lse=yes batch=1 heads=1 kv_heads=1 seq_q=77 seq_k=77 scale=0",
                 bucket);
+    check_print(LEAST " score=softcap score_args=30,-2.5,0",
+                "variant=fwd head_dim=128 head_dim_v=128 dtype=bf16 mask=none score=softcap "
+                "score_args=30,-2.5,0 layout=bshd lse=yes batch=1 heads=1 kv_heads=1 seq_q=77 "
+                "seq_k=77 scale=0",
+                "variant=fwd head_dim=128 head_dim_v=128 dtype=bf16 mask=none score=softcap "
+                "layout=bshd lse=yes batch=1 heads=1 kv_heads=1 seq_q=80 seq_k=80");
     check_print(LEAST " mask_args=-",
                 "variant=fwd head_dim=128 head_dim_v=128 dtype=bf16 mask=none layout=bshd "
                 "lse=yes batch=1 heads=1 kv_heads=1 seq_q=77 seq_k=77 scale=0",
@@ -141,6 +147,12 @@ TEST(bad_problems) {
          "mask_args: expected up to 4 whole numbers with commas, or -, got '1,2,3,4,5'"},
         {"mask_args=2147483648",
          "mask_args: expected up to 4 whole numbers with commas, or -, got '2147483648'"},
+#define REALS(text)                                                                                \
+    {"score_args=" text,                                                                           \
+     "score_args: expected up to 4 numbers up to 2^30 with commas, or -, got '" text "'"}
+        REALS("1,"), REALS(""), REALS("1;2"), REALS("1,2,3,4,5"), REALS("2e9"), REALS("1e-999"),
+        REALS("x"), REALS("nan"),
+#undef REALS
         {LEAST " heads=8 kv_heads=3", "problem: heads=8 is no multiple of kv_heads=3"},
         {LEAST " kv_heads=2", "problem: heads=1 is no multiple of kv_heads=2"},
     };

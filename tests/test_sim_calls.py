@@ -33,7 +33,8 @@ class Args(ctypes.Structure):
         ("variant", ctypes.c_char_p), ("kernel", ctypes.c_char_p), ("stream", ctypes.c_void_p),
         ("sms", ctypes.c_int), ("workspace", ctypes.c_void_p), ("workspace_bytes", ctypes.c_size_t),
         ("mask_name", ctypes.c_char_p), ("mask_args", ctypes.c_int32 * 4),
-        ("n_mask_args", ctypes.c_int)]
+        ("n_mask_args", ctypes.c_int), ("score_name", ctypes.c_char_p),
+        ("score_args", ctypes.c_float * 4), ("n_score_args", ctypes.c_int)]
 
 
 def allocate(data):

@@ -222,6 +222,15 @@ class Tune(unittest.TestCase):
         self.assertEqual(replies[:4], ["good"] * 4)
         self.assertEqual(replies[4], "bad mask_args: right = -1: expected 0 to 1073741824")
 
+    def test_the_worker_with_scores(self):
+        problem = ("head_dim=64 dtype=bf16 layout=bshd heads=2 seq_q=130 seq_k=200 mask=causal "
+                   "score=softcap score_args=")
+        name = "fwd_d64_bf16_causal_softcap_m128n64_s4_w2_exact_dyn_p32c232"
+        replies = self.worker(f"problem 0 {problem}2", f"check {name} section_mb 32",
+                              f"problem 0 {problem}0")
+        self.assertEqual(replies[:2], ["good"] * 2)
+        self.assertEqual(replies[2], "bad score_args: cap = 0: expected 0.001 to 1.07374e+09")
+
     def test_the_worker_without_lse(self):
         problem = "head_dim=64 dtype=bf16 mask=causal layout=bshd heads=2 seq_q=100 lse="
         names = self.run_it("list", *(problem + "no").split()).stdout.split()

@@ -17,7 +17,7 @@ import torch
 _VARIANTS, _CONTEXTS, _LOCK = [], [], threading.RLock()
 _DTYPES, _HERE = {torch.bfloat16: 0, torch.float16: 1}, os.path.dirname(os.path.abspath(__file__))
 # struct wl_forward_args: size, four tensors, lse, mask, scale, variant, kernel, stream, sms, …
-_ARGS = struct.Struct("@N" + "Pi8q" * 4 + "PifPPPiPNP5i0P")
+_ARGS = struct.Struct("@N" + "Pi8q" * 4 + "PifPPPiPNP5iP4fi0P")
 
 
 class Error(RuntimeError):
@@ -94,7 +94,8 @@ def _stream(index):
         return torch.cuda.current_stream(index).cuda_stream
 
 
-def _pack(q, k, v, o, lse, causal, scale, variant, kernel, sms=0, mask=None, mask_args=()):
+def _pack(q, k, v, o, lse, causal, scale, variant, kernel, sms=0, mask=None, mask_args=(),
+          score=None, score_args=()):
     if scale is not None and not 2e-38 <= scale <= 2e38:
         raise Error(f"scale = {scale}: expected None, or a number from 2e-38 to 2e+38")
     fields = [_ARGS.size]
@@ -110,7 +111,8 @@ def _pack(q, k, v, o, lse, causal, scale, variant, kernel, sms=0, mask=None, mas
         fields += (t.data_ptr(), dtype, *t.shape, *t.stride())
     return _ARGS.pack(*fields, lse.data_ptr() if lse is not None else 0, int(causal), scale or 0.0,
                       _address(variant), _address(kernel), _stream(q.get_device()), sms, 0, 0,
-                      _address(mask), *(*mask_args, 0, 0, 0, 0)[:4], len(mask_args))
+                      _address(mask), *(*mask_args, 0, 0, 0, 0)[:4], len(mask_args),
+                      _address(score), *(*score_args, 0, 0, 0, 0)[:4], len(score_args))
 
 
 def _outputs(q, v, out, lse, return_lse):
@@ -129,21 +131,24 @@ def _outputs(q, v, out, lse, return_lse):
 
 
 def forward(q, k, v, causal=False, scale=None, out=None, return_lse=False, *, lse=None,
-            variant=None, kernel=None, sms=0, mask=None, mask_args=()):
+            variant=None, kernel=None, sms=0, mask=None, mask_args=(), score=None, score_args=()):
     """softmax(scale * q k^T + mask) v into out (made if None), causal aligned bottom-right, scale
     None as 1/sqrt(head_dim). lse is log sum exp per row, float32 (batch, heads, seq_q); without it
-    out may differ by a rounding. variant, mask (with its params): of a spec; sms: most to take."""
+    out may differ by a rounding. variant, mask, score (with params): of a spec; sms: most to take.
+    """
     out, lse = _outputs(q, v, out, lse, return_lse)
-    args = _pack(q, k, v, out, lse, causal, scale, variant, kernel, sms, mask, mask_args)
+    args = _pack(q, k, v, out, lse, causal, scale, variant, kernel, sms, mask, mask_args, score,
+                 score_args)
     _check(library().wl_forward(_context(q.get_device()), args))
     return (out, lse) if return_lse else out
 
 
 def prepared(q, k, v, causal=False, scale=None, out=None, return_lse=False, *, lse=None,
-             variant=None, kernel=None, sms=0, mask=None, mask_args=()):
+             variant=None, kernel=None, sms=0, mask=None, mask_args=(), score=None, score_args=()):
     """(library, context, args), loaded: library.wl_forward(context, args) launches, given out."""
     out, lse = _outputs(q, v, out, lse, return_lse)
-    args = _pack(q, k, v, out, lse, causal, scale, variant, kernel, sms, mask, mask_args)
+    args = _pack(q, k, v, out, lse, causal, scale, variant, kernel, sms, mask, mask_args, score,
+                 score_args)
     _check(library().wl_prepare(_context(q.get_device()), args))
     return library(), _context(q.get_device()), args
 

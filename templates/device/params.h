@@ -19,6 +19,7 @@ struct fwd_params {
     int section;      /* (batch, head) pairs of a section, causal only */
     float scale_log2; /* softmax scale * log2(e) */
     int mask_args[4]; /* of a mask that a spec declares, in its order */
+    float score_args[4]; /* and of a score */
 };
 
 #endif

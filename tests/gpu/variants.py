@@ -45,9 +45,10 @@ def problems():
         for i, (b, h, hk, sq, sk) in enumerate(SHAPES):
             d, dv, dtype = HEADS[(i + m) % len(HEADS)]
             own = params[i % len(params)]
+            more = f" mask_args={own}" if own else ""
             out.append(f"variant=mine head_dim={d} head_dim_v={dv} dtype={dtype} mask={mask} "
                        f"layout={'bhsd' if i % 3 == 0 else 'bshd'} batch={b} heads={h} "
-                       f"kv_heads={hk} seq_q={sq} seq_k={sk}" + (f" mask_args={own}" if own else ""))
+                       f"kv_heads={hk} seq_q={sq} seq_k={sk}{more}")
     return out
 
 

@@ -103,6 +103,7 @@ int main(int argc, char **argv) {
         /* Under other masks no group of rows begins later than its tile, or ends sooner. */
         if (!*k.mask || !strcmp(k.mask, "window")) check_executed(&h, &k);
         wl_formula_close(k.keep);
+        wl_formula_close(k.value);
         free(h.executed);
     }
     close_harness(&h);

@@ -23,9 +23,10 @@ typedef struct {
     wl_dtype dtype;
     bool causal, lse; /* lse: it has one to give */
     int dim, dim_v;
-    char mask[33]; /* of a spec, or "" */
-    wl_formula *keep;
-    int n_params;
+    char mask[33], score[33]; /* of a spec, or "" */
+    wl_formula *keep, *value;
+    int n_params, n_score_params;
+    float score_least[WL_MAX_PARAMS], score_most[WL_MAX_PARAMS], score_params[WL_MAX_PARAMS];
     int32_t least[WL_MAX_PARAMS], params[WL_MAX_PARAMS]; /* of the case at hand */
 } subject;
 
@@ -89,22 +90,35 @@ __attribute__((unused)) static void read_subject(const harness *h, const char *n
         if (!strcmp(word, "dtype")) out->dtype = !strcmp(value, "fp16") ? WL_FP16 : WL_BF16;
         if (!strcmp(word, "mask")) out->causal = !strcmp(value, "causal");
         if (!strcmp(word, "mask") && *record->keep) strcpy(out->mask, value);
+        if (!strcmp(word, "score") && *record->value) strcpy(out->score, value);
         if (!strcmp(word, "lse")) out->lse = !strcmp(value, "yes");
     }
     if (*record->keep)
         out->keep = wl_formula_open(record->keep, record->param, record->n_params);
+    if (*record->value)
+        out->value =
+            wl_formula_open(record->value, record->score_param, record->n_score_params);
+    out->n_score_params = record->n_score_params;
+    for (int i = 0; i < record->n_score_params; i++) {
+        out->score_least[i] = record->score_range[i].least;
+        out->score_most[i] = record->score_range[i].most;
+    }
     out->n_params = record->n_params;
     for (int i = 0; i < record->n_params; i++) out->least[i] = record->range[i].least;
     free(record);
 }
 
-/* Params of a spec's mask, from 0 to about the length of the shapes, by seed. */
+/* Params of a spec's mask, from 0 to about the length of the shapes, and of its score, by seed. */
 __attribute__((unused)) static void set_params(subject *k, int seed) {
     static const int32_t some[] = {30, 0, 130, 3, 64, 200, 1, 77};
     for (int i = 0; i < k->n_params; i++) {
         k->params[i] = some[(seed + 3 * i) % 8];
         if (k->params[i] < k->least[i]) k->params[i] = k->least[i];
     }
+    static const float fractions[] = {2, 0.25f, 30, 0.7f, -1, 5, 0.05f};
+    for (int i = 0; i < k->n_score_params; i++)
+        k->score_params[i] =
+            fminf(fmaxf(fractions[(seed + 2 * i) % 7], k->score_least[i]), k->score_most[i]);
 }
 
 /* The kernel's PTX: owned by *made. */
@@ -183,7 +197,10 @@ __attribute__((unused)) static wl_status run_forward(harness *h, const subject *
                             .kernel = k->name,
                             .sms = h->sms,
                             .mask_name = *k->mask ? k->mask : NULL,
-                            .n_mask_args = k->n_params};
+                            .n_mask_args = k->n_params,
+                            .score_name = *k->score ? k->score : NULL,
+                            .n_score_args = k->n_score_params};
+    memcpy(args.score_args, k->score_params, sizeof k->score_params);
     memcpy(args.mask_args, k->params, sizeof k->params);
     d->cuMemsetD8_v2(h->device[O], 0xff, h->bytes[O]);
     d->cuMemsetD8_v2(h->device_lse, 0xff, h->lse_bytes);
@@ -200,8 +217,11 @@ __attribute__((unused)) static wl_status check_forward(const harness *h, const s
                                                        const shape *s, bool bhsd, double work) {
     wl_difference difference;
     const int32_t *p = k->params;
+    const float *f = k->score_params;
     const wl_reference reference = {.keep = k->keep,
                                     .params = {p[0], p[1], p[2], p[3]},
+                                    .value = k->value,
+                                    .score_params = {f[0], f[1], f[2], f[3]},
                                     .dtype = k->dtype,
                                     .causal = k->causal,
                                     .bhsd = bhsd,
