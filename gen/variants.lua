@@ -121,7 +121,8 @@ function M.join(spec, section)
     if not field or #list == 0 then return end
     local has, short, values, listed, places = {}, {}, {}, {}, {}
     local function put(value, place, is_listed)
-        values[#values + 1], has[value], short[value] = value, value, value
+        values[#values + 1], has[value] = value, value
+        short[value] = list.by[value] and value or field.short and field.short[value]
         places[#values] = place
         if is_listed then listed[#listed + 1] = value end
     end

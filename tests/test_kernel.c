@@ -96,7 +96,7 @@ TEST(too_much_is_refused) {
         const char *line, *message;
         int times;
     } rows[] = {
-        {"axis dtype bf16\n", "launch record, line 15, 'axis dtype bf16': too many axes", 15},
+        {"axis dtype bf16\n", "launch record, line 17, 'axis dtype bf16': too many axes", 17},
         {"param x 1 0 2\n", "launch record, line 5, 'param x 1 0 2': too many params", 5},
         {"score_param x 1.5 0 2\n",
          "launch record, line 5, 'score_param x 1.5 0 2': too many params", 5},

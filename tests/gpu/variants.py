@@ -32,10 +32,11 @@ SHAPES = [  # batch, heads, kv_heads, seq_q, seq_k
     (1, 1, 1, 1700, 1700), (1, 8, 1, 33, 47), (1, 2, 2, 2048, 2048), (2, 4, 4, 1024, 700)]
 HEADS = [(128, 128, "bf16"), (64, 64, "bf16"), (256, 256, "bf16"), (128, 128, "fp16"),
          (192, 128, "bf16"), (80, 80, "bf16")]
+SCORES = ["none", "softcap score_args=3", "alibi", "distance", "temperature", "softcap"]
 MASKS = {  # the params that are tried
     "topleft": [""], "window": ["", "100,0", "64,64", "0,0"], "sink": ["", "128,3"],
     "chunk": ["", "100", "256"], "prefix": ["", "190"], "dilated": ["", "300,3"], "tri": [""],
-    "perhead": ["", "7"], "islands": [""], "left": [""]}
+    "perhead": ["", "7"], "islands": [""], "left": [""], "none": [""], "causal": [""]}
 
 
 def problems():
@@ -49,6 +50,11 @@ def problems():
             out.append(f"variant=mine head_dim={d} head_dim_v={dv} dtype={dtype} mask={mask} "
                        f"layout={'bhsd' if i % 3 == 0 else 'bshd'} batch={b} heads={h} "
                        f"kv_heads={hk} seq_q={sq} seq_k={sk}{more}")
+        for i, (b, h, hk, sq, sk) in enumerate(SHAPES[m % 3::3]):
+            d, dv, dtype = HEADS[(i + m) % len(HEADS)]
+            out.append(f"variant=mine head_dim={d} head_dim_v={dv} dtype={dtype} mask={mask} "
+                       f"score={SCORES[(i + m) % len(SCORES)]} layout=bshd batch={b} heads={h} "
+                       f"kv_heads={hk} seq_q={sq} seq_k={sk}")
     return out
 
 
@@ -86,6 +92,8 @@ def speed_rows(n):
          flex(lambda q, k: (k <= q) & (q - k <= 1024)), window),
         ("prefix 4096", {"mask": "prefix", "mask_args": (4096,)},
          flex(lambda q, k: (k < 4096) | (k <= q)), causal + 4096 * 4095 // 2),
+        ("causal softcap", {"causal": True, "score": "softcap"}, None, causal),
+        ("causal alibi", {"causal": True, "score": "alibi"}, None, causal),
         ("chunk 8192", {"mask": "chunk"}, None, n // 8192 * (8192 * 8193 // 2)),
         ("sink 4 + 1024", {"mask": "sink"}, None, window + 4 * (n - 1025) - 6),
         ("dilated 4", {"mask": "dilated"}, None, None),
