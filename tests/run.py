@@ -683,22 +683,30 @@ def check_simulated_odd():
     return simulated(1)
 
 
-def masks(count, coded):
-    """Random and ready masks told tile by tile against brute force; random scores' derivatives."""
+def masks(coded):
+    """Random masks as C against brute force; random scores' derivatives."""
     result = Result()
-    test_masks.check_tiles(result, lambda text: Generator().add(text), count)
     test_masks.check_code(result, lambda text: Generator().add(text), ROOT, coded)
     test_masks.check_scores(result, lambda text: Generator().add(text), 4 * coded)
     return result
 
 
 def check_masks():
-    return masks(400, 40)
+    return masks(40)
 
 
 def check_masks_all():
-    """The same with 10,000 masks (--all)."""
-    return masks(10000, 250)
+    """The same with more masks (--all)."""
+    return masks(250)
+
+
+def check_tiles():
+    """10,000 random masks at random sizes, and the ready ones, told tile by tile."""
+    done = call([BUILD + "/tiles", "10000"])
+    totals = re.fullmatch(r"(\d+) passed, 0 failed", (done.stdout.splitlines() or [""])[-1])
+    good = totals and not done.returncode
+    return Result(int(totals[1]) if good else 0, [] if good else [
+        f"exit {done.returncode}\n{done.stdout[-4000:]}{done.stderr[-2000:]}"])
 
 
 def check_simulated_masks():
@@ -734,7 +742,7 @@ CHECKS = [check_cover_even, check_cover_odd, check_simulated_even, check_simulat
           check_simulated_masks, check_simulated_scores,
           check_coverage, check_sanitized, check_threads, check_lines,
           check_knobs, check_unit, check_cli, check_bad, check_python, check_examples,
-          check_torture, check_masks, check_bugs, check_alone, check_determinism,
+          check_torture, check_tiles, check_masks, check_bugs, check_alone, check_determinism,
           check_generated, check_second, check_layers, check_columns, check_size]
 
 
