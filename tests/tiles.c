@@ -2,8 +2,8 @@
    SPDX-License-Identifier: BSD-3-Clause
 
    tiles COUNT: COUNT random masks (of a fixed seed) and the ready ones of fwd, each at sizes, tiles
-   and params drawn likewise. Pair by pair the masks are evaluated by runtime/formula.c, which shares
-   nothing with the generator. No kept pair may be in a tile told empty, no dropped one in a tile
+   and params drawn likewise. Pair by pair the masks are evaluated by runtime/formula.c, which
+   shares nothing with the generator. No kept pair may be in a tile told empty, no dropped one in a tile
    told full; of a ready mask every tile must be told exactly, of the random ones 95 in a hundred.
    Ends with `N passed, N failed`. */
 #include <stdio.h>
@@ -194,7 +194,8 @@ static void random_masks(int count) {
         wl_buf_printf(&spec, "  %s: {keep: '%s', params: {a: 0, b: 0, c: {default: 1, from: 1}}}\n",
                       name[i], text[i].data);
     }
-    need(!wl_gen_open(&gen) && !wl_gen_spec(gen, "mine.yaml", spec.data, spec.size), "random masks");
+    need(!wl_gen_open(&gen) && !wl_gen_spec(gen, "mine.yaml", spec.data, spec.size),
+         "random masks");
     for (int i = 0; i < count; i++) {
         const mask m = {"mine", name[i], text[i].data, 3, params, {0, 0, 1}, {40, 40, 9}, false};
         wl_formula *keep = wl_formula_open(m.text, params, 3);
@@ -211,7 +212,8 @@ static void ready_mask(wl_gen *gen, const char *name) {
     wl_buf record = {0};
     wl_launch *launch = wl_alloc(sizeof *launch);
     char *asked = wl_format("head_dim=64 dtype=bf16 mask=%s layout=bshd seq_q=64", name);
-    need(!wl_gen_call(gen, "choose", asked, &record) && !wl_launch_parse(record.data, launch), name);
+    need(!wl_gen_call(gen, "choose", asked, &record) && !wl_launch_parse(record.data, launch),
+         name);
     mask m = {.spec = "fwd", .name = name, .text = launch->keep, .n_params = launch->n_params,
               .param = launch->param, .ready = true};
     for (int i = 0; i < m.n_params; i++) {
