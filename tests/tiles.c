@@ -3,9 +3,9 @@
 
    tiles COUNT: COUNT random masks (of a fixed seed) and the ready ones of fwd, each at sizes, tiles
    and params drawn likewise. Pair by pair the masks are evaluated by runtime/formula.c, which
-   shares nothing with the generator. No kept pair may be in a tile told empty, no dropped one in a tile
-   told full; of a ready mask every tile must be told exactly, of the random ones 95 in a hundred.
-   Ends with `N passed, N failed`. */
+   shares nothing with the generator. No kept pair may be in a tile told empty, no dropped one in a
+   tile told full; of a ready mask every tile must be told exactly, of the random ones 95 in a
+   hundred. Ends with `N passed, N failed`. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
