@@ -310,7 +310,10 @@ TEST(read_only) {
     wl_cache *ro;
     CHECK_INT(wl_cache_open(&ro, wl_cache_dir(cache), "ro", NULL), WL_OK);
     wl_buf buf = {0};
+    const struct timespec old[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};
+    CHECK(!utimensat(AT_FDCWD, path, old, 0));
     CHECK(wl_cache_get(ro, WL_CACHE_KERNEL, &key, &buf));
+    CHECK_STR(shell("stat -c %%Y %s/c/v2/?/?/*"), "1000000000"); /* nor marked as used */
     CHECK(!wl_cache_put(ro, WL_CACHE_KERNEL, &key, "x", 1));
     write_raw("rubbish", 7);
     CHECK(!wl_cache_get(ro, WL_CACHE_KERNEL, &key, &buf));

@@ -78,6 +78,15 @@ class Place:
         return sorted(os.path.join(folder, name) for folder, _, names in os.walk(self.cache)
                       for name in names if name.endswith(end))
 
+    def torn(self):
+        """Entries that are not as long as they say, in a place where a process was killed."""
+        out = []
+        for path in self.files(".kernel") + self.files(".choice"):
+            entry = open(path, "rb").read()
+            if len(entry) < 88 or len(entry) != 88 + struct.unpack_from("<Q", entry, 48)[0]:
+                out.append(path)
+        return out
+
     def close(self):
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -123,6 +132,7 @@ def torture_kill(place):
         child.communicate()
         died += child.returncode == -signal.SIGKILL
         runs += 1
+        expect(not place.torn(), f"kill: {place.torn()}")
         place.use("get", *names)
     expect(died == kills, f"kill: only {died} of {runs} died")
     calls = 0
@@ -134,6 +144,7 @@ def torture_kill(place):
             child = place.start("get", "fwd_a", f"fwd_at{at}", LD_PRELOAD=SHIM, SHIM_KILL=str(at))
             out, _ = child.communicate()
             status = child.returncode
+            expect(not place.torn(), f"kill at call {at}: {place.torn()}")
             place.use("get", "fwd_a", f"fwd_at{at}")
         expect(status == 0 and at > 100, f"kill at call {at}: exit {status}: {out}")
         calls += at - 1
@@ -372,6 +383,7 @@ def torture_many(place):
     for took in (small, large):
         expect(float(took) <= 50 * slow, f"many: a look-up takes {took} us, the limit is 50")
     leaf = max(len(names) for _, _, names in os.walk(place.cache))
+    expect(leaf <= n / 50, f"many: {leaf} entries in one folder")
     print(f"  {n} entries in {time.monotonic() - start:.0f} s, {leaf} in the fullest folder: a "
           f"look-up takes {small} us (2 KiB, read and verified), {large} us (48 KiB); listing all "
           f"{listing} ms")
