@@ -135,21 +135,10 @@ end
 
 -- ---- a picture ----
 
--- Params as they are given: in their range, and no more than there are. Of a picture of the mask
--- alone, those whose defaults would not show in it are a third of it.
-local function check_params(one, n, name, values, alone)
-    local given = 0
-    for _ in (values.mask_args or ""):gmatch("-?%d+") do given = given + 1 end
-    if given > #one.params then
-        common.raise(common.EINVAL, "mask_args: %d are given, %s has %d", given, name, #one.params)
-    end
+-- Of a picture of the mask alone, params whose defaults would not show in it are a third of it.
+local function show_params(one, n, given)
     for i, row in ipairs(one.params) do
-        local value = n[row.name]
-        if value < row.low or value > row.high then
-            common.raise(common.EINVAL, "mask_args: %s = %d: expected %d to %d", row.name, value,
-                row.low, row.high)
-        end
-        if alone and i > given and value >= n.seq_k then
+        if i > given and n[row.name] >= n.seq_k then
             n[row.name] = math.max(row.low, n.seq_k // 3)
         end
     end
@@ -175,9 +164,9 @@ end
 -- `c` has the mask and the tile, `p` what decides where row tiles begin (variants.asked); `alone`:
 -- a mask's own picture, not a launch's.
 function M.svg(spec, c, p, values, alone)
-    local one, n, first, row_tiles = variants.asked(spec, c, p, values)
+    local one, n, first, row_tiles, given = variants.asked(spec, c, p, values)
     local across = -(-n.seq_k // c.tile_n)
-    check_params(one, n, c.mask, values, alone)
+    if alone then show_params(one, n, given) end
     if math.max(row_tiles, across) > most_across then
         common.raise(common.EINVAL, "draw: %d x %d tiles: at most %d a side; take fewer rows or "
             .. "keys", row_tiles, across, most_across)

@@ -297,8 +297,8 @@ end
 local most_tiles = 1000000 -- that are looked at one by one
 
 -- What a problem's launch is about: the mask, the values of its names (but for batch and head),
--- where a row tile begins, and how many there are. `values` are the problem's words; rows are dealt
--- to their tiles in groups, evenly.
+-- where a row tile begins, how many there are, and how many params were given. `values` are the
+-- problem's words; rows are dealt to their tiles in groups, evenly.
 function M.asked(spec, c, p, values)
     local one, n, ask = mask_of(spec, c.mask), {}, rawget(p, "row_group") or c.tile_m
     for _, name in ipairs {"seq_q", "seq_k", "heads", "kv_heads"} do
@@ -309,12 +309,22 @@ function M.asked(spec, c, p, values)
         i = i + 1
         if one.params[i] then n[one.params[i].name] = math.tointeger(number) end
     end
-    for _, row in ipairs(one.params) do n[row.name] = n[row.name] or row.default end
+    if i > #one.params then
+        common.raise(common.EINVAL, "mask_args: %d are given, %s has %d", i, c.mask, #one.params)
+    end
+    for _, row in ipairs(one.params) do
+        local value = n[row.name] or row.default
+        if value < row.low or value > row.high then
+            common.raise(common.EINVAL, "mask_args: %s = %d: expected %d to %d", row.name, value,
+                row.low, row.high)
+        end
+        n[row.name] = value
+    end
     local row_tiles, groups = -(-n.seq_q // c.tile_m), -(-n.seq_q // ask)
     local each = -(-groups // row_tiles)
     local short = each * row_tiles - groups
     local function first(tile) return (tile * each - math.min(tile, short)) * ask end
-    return one, n, first, row_tiles
+    return one, n, first, row_tiles, i
 end
 
 -- What it does, for people: rows {what, how many}.

@@ -215,6 +215,12 @@ ROWS = [
     Row("emit {NAME} --json", 0, out=ANY, then=rows_of("name source")),
     Row("explain {NAME}", 0, out=re.compile(r"\A{NAME}\n.*\bd64 .*\bring .*chosen by", re.S)),
     Row("explain {P}", 0, out=re.compile(r"\A{NAME}\n.*prefer specs/fwd\.yaml:\d+", re.S)),
+    *(Row(f"explain head_dim=64 dtype=bf16 mask={mask} layout=bshd seq_q=64 heads=2 mask_args={of}",
+          2, say("mask_args: " + why))
+      for mask, of, why in (("chunk", "0", "size = 0: expected 1 to 1073741824"),
+                            ("window", "9,-5", "right = -5: expected 0 to 1073741824"),
+                            ("window", "9,5,3", "3 are given, window has 2"),
+                            ("causal", "9", "1 are given, causal has 0"))),
     Row("explain {P} --json", 0, out=ANY, then=rows_of("section what meaning")),
     Row("explain nope", 2, say("nope: no kernel's name: it begins with fwd and a '_'")),
     Row("explain {P} batch=x", 2, say("batch: expected a whole number from 1 to 65536, got 'x'")),
