@@ -215,31 +215,36 @@ size:
 
 # All that belongs together stands in lib/warploom, where each finds the others.
 VERSION := $(shell sed -n 's/^.define WARPLOOM_VERSION "\(.*\)"/\1/p' runtime/warploom.h)
-HOME_OF = $(DESTDIR)$(PREFIX)/lib/warploom
-SHARE = $(DESTDIR)$(PREFIX)/share
+AT = $(DESTDIR)$(PREFIX)
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include $(HOME_OF)/sim \
-		$(DESTDIR)$(PREFIX)/lib/pkgconfig $(SHARE)/man/man1 $(SHARE)/man/man3 \
-		$(SHARE)/man/man5 $(SHARE)/bash-completion/completions $(SHARE)/doc/warploom/masks
+	@case '$(PREFIX)' in *[!A-Za-z0-9/._+~@%:,-]* | [!/]*) \
+		echo 'PREFIX=$(PREFIX): expected an absolute path of plain characters' >&2; exit 1;; esac
+	install -d '$(AT)/bin' '$(AT)/include' '$(AT)/lib/warploom/sim' \
+		'$(AT)/lib/pkgconfig' '$(AT)/share/man/man1' '$(AT)/share/man/man3' \
+		'$(AT)/share/man/man5' '$(AT)/share/bash-completion/completions' \
+		'$(AT)/share/doc/warploom/masks'
 	install -m 755 $(BUILD)/warploom $(BUILD)/libwarploom.so.0 $(BUILD)/libwarploom-gen.so \
-		$(HOME_OF)
-	install -m 755 $(SIMULATOR) $(HOME_OF)/sim/libcuda.so.1
-	ln -sf ../lib/warploom/warploom $(DESTDIR)$(PREFIX)/bin/warploom
-	ln -sf warploom/libwarploom.so.0 $(DESTDIR)$(PREFIX)/lib/libwarploom.so.0
-	ln -sf libwarploom.so.0 $(DESTDIR)$(PREFIX)/lib/libwarploom.so
-	install -m 644 runtime/warploom.h $(DESTDIR)$(PREFIX)/include
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' runtime/share/warploom.pc.in \
-		>$(DESTDIR)$(PREFIX)/lib/pkgconfig/warploom.pc
-	for n in 1 3 5; do install -m 644 runtime/share/man/*.$$n $(SHARE)/man/man$$n; done
-	install -m 644 runtime/share/warploom.bash $(SHARE)/bash-completion/completions/warploom
-	install -m 644 README.md LICENSE NEWS.md SECURITY.md $(SHARE)/doc/warploom
-	install -m 644 runtime/share/masks/* $(SHARE)/doc/warploom/masks
+		'$(AT)/lib/warploom'
+	install -m 755 $(SIMULATOR) '$(AT)/lib/warploom/sim/libcuda.so.1'
+	ln -sf ../lib/warploom/warploom '$(AT)/bin/warploom'
+	ln -sf warploom/libwarploom.so.0 '$(AT)/lib/libwarploom.so.0'
+	ln -sf libwarploom.so.0 '$(AT)/lib/libwarploom.so'
+	install -m 644 runtime/warploom.h '$(AT)/include'
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' runtime/share/warploom.pc.in | \
+		install -m 644 /dev/stdin '$(AT)/lib/pkgconfig/warploom.pc'
+	for n in 1 3 5; do install -m 644 runtime/share/man/*.$$n '$(AT)/share/man/man'$$n; done
+	install -m 644 runtime/share/warploom.bash '$(AT)/share/bash-completion/completions/warploom'
+	install -m 644 README.md LICENSE NEWS.md SECURITY.md '$(AT)/share/doc/warploom'
+	install -m 644 runtime/share/masks/* '$(AT)/share/doc/warploom/masks'
 
-# The same bytes for the same commit, wherever and whenever: git takes times and order from it.
+# The same bytes for the same commit, wherever and whenever: git takes times and order from it, and
+# nothing from who calls it.
 DIST = warploom-$(VERSION)
 dist:
 	@mkdir -p $(BUILD)
-	git archive --format=tar --prefix=$(DIST)/ HEAD | gzip -9n >$(BUILD)/$(DIST).tar.gz
+	git -c tar.umask=0002 -c core.autocrlf=false archive --prefix=$(DIST)/ \
+		-o $(BUILD)/$(DIST).tar HEAD
+	env -u GZIP gzip -9nf $(BUILD)/$(DIST).tar
 abi: all
 	@BUILD=$(BUILD) $(PYTHON) tests/test_ship.py --abi >tests/abi.txt
 clean:

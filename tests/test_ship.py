@@ -164,6 +164,23 @@ class Install(unittest.TestCase):
                 os.path.realpath(self.root)), path)
 
 
+    def test_odd_places(self):
+        """Blanks in DESTDIR, a shy umask; a PREFIX that no file could name is refused."""
+        place = self.root + "/a b"
+        made = call(["sh", "-c", 'umask 077; exec make --no-print-directory "$@"', "sh",
+                     "BUILD=" + BUILD, "DESTDIR=" + place, "PREFIX=", "install"])
+        self.assertEqual(made.returncode, 0, made.stderr)
+        for folder, _, files in os.walk(place + "/lib"):
+            for path in [folder] + [os.path.join(folder, file) for file in files]:
+                self.assertEqual(os.stat(path).st_mode & 0o444, 0o444, path)
+        for prefix in ("rel", "/a&b", "/a b"):
+            made = call(["make", "--no-print-directory", "BUILD=" + BUILD, "DESTDIR=" + place + "/c",
+                         "PREFIX=" + prefix, "install"])
+            self.assertEqual(made.returncode, 2)
+            self.assertIn(f"PREFIX={prefix}: expected an absolute path of plain", made.stderr)
+            self.assertFalse(os.path.exists(place + "/c"))
+
+
 class Pages(unittest.TestCase):
     @unittest.skipUnless(shutil.which("groff"), "no groff")
     def test_without_warnings(self):
@@ -222,9 +239,13 @@ class Tarball(unittest.TestCase):
     def test_the_same_twice_and_builds(self):
         with tempfile.TemporaryDirectory() as folder:
             packed = []
+            with open(folder + "/.gitconfig", "w", encoding="utf-8") as file:
+                file.write("[tar]\n umask = 0077\n[core]\n autocrlf = true\n")
             for i in "ab":
                 done = call(["make", "--no-print-directory", f"BUILD={folder}/{i}", "dist"],
-                            TZ="Asia/Tokyo" if i == "a" else "UTC", LC_ALL="C")
+                            TZ="Asia/Tokyo" if i == "a" else "UTC", LC_ALL="C",
+                            GZIP="-1" if i == "a" else "-5",
+                            HOME=folder if i == "a" else "/nowhere")
                 self.assertEqual(done.returncode, 0, done.stderr)
                 path, = [os.path.join(folder, i, x) for x in os.listdir(os.path.join(folder, i))]
                 with open(path, "rb") as file:
@@ -232,6 +253,7 @@ class Tarball(unittest.TestCase):
             self.assertEqual(packed[0], packed[1])
             call(["tar", "xzf", path, "-C", folder])
             tree, = [os.path.join(folder, x) for x in os.listdir(folder) if x.startswith("warp")]
+            self.assertEqual(call(["make", "BUILD=build", "dist"], cwd=tree).returncode, 2)
             done = call(["make", "--no-print-directory", "-s", "-j2", "OPT=-O0",
                          "BUILD=build", "all"], cwd=tree)
             self.assertEqual(done.returncode, 0, done.stderr)
