@@ -209,12 +209,12 @@ class Pages(unittest.TestCase):
 
 
 class Completion(unittest.TestCase):
-    def complete(self, *words):
+    def complete(self, *words, lines=False):
         script = (f". {ROOT}/runtime/share/warploom.bash; COMP_WORDS=(\"$@\"); "
                   "COMP_CWORD=$(($# - 1)); _warploom \"$1\"; printf '%s\\n' \"${COMPREPLY[@]}\"")
         done = call(["bash", "-c", script, "bash", BUILD + "/warploom", *words], cwd="/")
         self.assertEqual(done.stderr, "")
-        return done.stdout.split()
+        return done.stdout.splitlines() if lines else done.stdout.split()
 
     def test_commands_options_words(self):
         self.assertEqual(self.complete("expl"), ["explain"])
@@ -222,6 +222,21 @@ class Completion(unittest.TestCase):
         self.assertEqual(self.complete("run", "--ran"), ["--random"])
         self.assertEqual(self.complete("run", "head_"), ["head_dim=", "head_dim_v="])
         self.assertEqual(self.complete("run", "--source", "us"), ["usr"])
+        self.assertEqual(self.complete("bundle", "key"), ["keygen"])
+        self.assertEqual(self.complete("cache", "ex"), ["export", "explain-key"])
+        self.assertEqual(self.complete("bundle", "build", "--ke"), ["--key"])
+        self.assertEqual(self.complete("bundle", "ls", "--fo"), ["--for"])
+        self.assertEqual(self.complete("bundle", "build", "--arch", "c"), ["compute_90a"])
+        self.assertEqual(self.complete("run", "--device", ""), ["gpu", "sim"])
+        for option in ("-o", "--key", "--record", "--workload"):
+            self.assertEqual(self.complete("bundle", "build", option, "us"), ["usr"], option)
+
+    def test_names_with_blanks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(folder + "/a b.yaml", "w", encoding="utf-8"):
+                pass
+            self.assertEqual(self.complete("check", folder + "/a", lines=True),
+                             [folder + "/a b.yaml"])
 
 
 class Help(unittest.TestCase):

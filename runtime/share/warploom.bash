@@ -1,28 +1,28 @@
-# warploom.bash - completion for bash: commands, options and words, as the command's own help has
-# them.
+# warploom.bash - completion for bash: commands, their words, options and what these take, as the
+# command's own help has them.
 # SPDX-License-Identifier: BSD-3-Clause
 
 _warploom() {
-    local program=$1 now=${COMP_WORDS[COMP_CWORD]} before= command=
+    local program=$1 now=${COMP_WORDS[COMP_CWORD]} before= command= help value= words=
     ((COMP_CWORD > 1)) && command=${COMP_WORDS[1]} before=${COMP_WORDS[COMP_CWORD - 1]}
-    local words
-    case $before:$now in
-    -o:* | --source:* | --spec:* | --workload:* | --launch:* | --q:* | --k:* | --v:* | --lse:*)
-        words= ;;
-    *:-*) words=$("$program" $command -h 2>/dev/null | grep -oE -- '(^|[ [|{(])--?[a-z][a-z-]*' |
-        grep -oE -- '--?[a-z-]+') ;;
+    help=$("$program" $command -h 2>/dev/null)
+    [[ $before == -* ]] && value=$(sed -n "s/^  $before \\([^ ]*\\) .*/\\1/p" <<<"$help")
+    case $command:$value:$now in
+    *:ARCH:*) words='sm_90a compute_90a' ;;
+    *:?*'|'*:*) words=${value//|/ } ;;
+    *:?*:*) ;;
+    *::-*) words=$(sed -n 's/^  \(-[a-z-]*\) .*/\1/p' <<<"$help") ;;
+    :*) words=$(sed -n 's/^  \([a-z]*\)  *.*/\1/p; /^A PROBLEM/q' <<<"$help") ;;
     *)
-        if [ -z "$command" ]; then
-            words=$("$program" -h 2>/dev/null | sed -n 's/^  \([a-z]*\)  *.*/\1/p; /^A PROBLEM/q')
-        else
-            words=$("$program" -h 2>/dev/null |
-                sed -n '/^A PROBLEM/,/^$/s/^  \([a-z_]*\)  .*/\1=/p')
-        fi
+        ((COMP_CWORD == 2)) && words=$(sed -n '1s/^[^ ]* [^ ]* \([a-z|-]*\) .*/\1/p' <<<"$help")
+        [[ $words == *'|'* ]] && words=${words//|/ } ||
+            words=$(sed -n '/^A PROBLEM/,$s/^  \([a-z_]*\)  .*/\1=/p' <<<"$help")
         ;;
     esac
-    local IFS=$' \t\n'
-    COMPREPLY=($(compgen -W "$words" -- "$now"))
-    [ ${#COMPREPLY[@]} -gt 0 ] || COMPREPLY=($(compgen -f -- "$now"))
+    mapfile -t COMPREPLY < <(compgen -W "$words" -- "$now")
     [[ ${COMPREPLY[0]-} == *= ]] && compopt -o nospace 2>/dev/null
+    [ ${#COMPREPLY[@]} -gt 0 ] && return
+    mapfile -t COMPREPLY < <(compgen -f -- "$now")
+    compopt -o filenames 2>/dev/null
 }
 complete -F _warploom warploom
