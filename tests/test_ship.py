@@ -189,6 +189,35 @@ class Pages(unittest.TestCase):
                          os.path.join(ROOT, "runtime/share/man", page)])
             self.assertEqual((done.returncode, done.stderr), (0, ""), page)
 
+    def test_every_option_word_and_variable(self):
+        """What is there is told, and what is told is there."""
+        page = read("runtime/share/man/warploom.1").replace("\\-", "-").replace("\\fR", "")
+        options = set(re.findall(r'X\(\w+, "(-[\w-]+)"', read("runtime/cli.h")))
+        self.assertGreater(len(options), 20)
+        self.assertEqual(set(re.findall(r"(?<![\w-])--[a-z][\w-]*", page)) - {"--"} | {"-h", "-o"},
+                         options)
+        told = page.split(".SH OPTIONS")[1].split(".SH EXIT")[0]
+        for option in options:
+            self.assertRegex(told, rf"\n\.BI?R? {option}\b", option)
+        for file in (x for x in os.listdir(ROOT + "/runtime") if x.endswith(".c")):
+            for columns in re.findall(r"column\[\] = {(.*?)}", read("runtime/" + file), re.S):
+                for key in re.findall(r'"#?(\w+)"', columns):
+                    self.assertRegex(told, rf"\b{key}\b", (file, key))
+        for command in ("bundle", "cache"):
+            words = re.findall(r'^    {"([\w-]+)", ', read(f"runtime/cli_{command}.c"), re.M)
+            self.assertGreater(len(words), 5)
+            synopsis = re.search(rf"\.B warploom {command}\n\.BR ([^\n]+)", page)[1]
+            self.assertEqual(synopsis.split(" | "), words)
+            for word in words:
+                self.assertRegex(page, rf"(?m)^\.BI? \"?({command} )?{word}( |$)|, {command} {word} ")
+        names = set()
+        for folder in ("gen", "runtime", "runtime/sim"):
+            for file in os.listdir(os.path.join(ROOT, folder)):
+                if file.endswith((".c", ".h", ".def")):
+                    names |= set(re.findall(r'"(WARPLOOM_[A-Z_]+)"', read(f"{folder}/{file}")))
+        told = page.split(".SH ENVIRONMENT")[1]
+        self.assertEqual(set(re.findall(r"WARPLOOM_[A-Z_]+", told)), names)
+
     def test_every_function_and_its_threads(self):
         page = read("runtime/share/man/libwarploom.3")
         names = set(re.findall(r"WARPLOOM_API [^;(]*?\b(wl_\w+)\(", HEADER))
