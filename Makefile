@@ -24,7 +24,8 @@ EMBED := $(sort $(wildcard gen/*.lua specs/*.yaml specs/tuned/*.yaml templates/*
 # Sources of the four programs; the command takes the library's objects, whose inner names the
 # shared library hides.
 GEN_C := $(filter-out gen/embed.c,$(wildcard gen/*.c))
-CLI_C := $(wildcard runtime/cli*.c) runtime/npy.c runtime/reference.c runtime/json.c \
+CLI_C := $(wildcard runtime/cli*.c) runtime/npy.c runtime/reference.c runtime/quantise.c \
+	runtime/json.c \
 	runtime/formula.c runtime/foreign.c
 LIB_C := gen/base.c gen/problem.c $(filter-out $(CLI_C),$(wildcard runtime/*.c))
 SIM_C := $(wildcard runtime/sim/*.c)

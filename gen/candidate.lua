@@ -15,11 +15,20 @@ local most_candidates, longest_name = 1000000, 120
 -- ---- families: templates/FAMILY.lua ----
 
 local families = {}
+local new_scope
+
+local function load_lua(path)
+    local chunk, why = load(read(path), "=" .. path, "t", new_scope())
+    if not chunk then common.raise(common.ESPEC, "%s", why) end
+    return chunk()
+end
 
 -- What a family's Lua and its templates may use; reading any other name is an error. It is made
--- anew for each file of Lua and each rendering: what one writes there, no other sees.
-local function new_scope()
+-- anew for each file of Lua and each rendering: what one writes there, no other sees. part "NAME"
+-- is what templates/parts/NAME.lua returns.
+function new_scope()
     local scope = {assert = assert, error = error, ipairs = ipairs, select = select,
+        part = function(name) return load_lua("templates/parts/" .. name .. ".lua") end,
         sorted = sorted, tonumber = tonumber, tostring = tostring, type = type}
     for key, library in sorted {math = math, string = string, table = table} do
         scope[key] = {}
@@ -29,12 +38,7 @@ local function new_scope()
 end
 
 local function family(name)
-    if not families[name] then
-        local path = "templates/" .. name .. ".lua"
-        local chunk, why = load(read(path), "=" .. path, "t", new_scope())
-        if not chunk then common.raise(common.ESPEC, "%s", why) end
-        families[name] = chunk()
-    end
+    families[name] = families[name] or load_lua("templates/" .. name .. ".lua")
     return families[name]
 end
 M.family = family

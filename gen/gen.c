@@ -80,11 +80,10 @@ static int read_problem(lua_State *L) {
     if (status) return raise(L, status);
     wl_buf text = {0};
     char words[1024]; /* Lua's errors free nothing */
-    wl_problem_bucket(&problem, &text);
+    wl_problem_whole(&problem, &text);
     snprintf(words, sizeof words, "%s", text.data);
     wl_buf_free(&text);
-    bool plain = !strcmp(problem.word[WL_P_score].name, "none"); /* which is not printed */
-    lua_pushfstring(L, plain ? "%s score=none" : "%s", words);
+    lua_pushstring(L, words);
     return 1;
 }
 
@@ -95,7 +94,8 @@ static void set_text(lua_State *L, const char *key, const char *value) {
 
 /* words() → the problem's table: {name, kind, initial, what, size} */
 static int list_words(lua_State *L) {
-    static const char *const kinds[] = {"int", "name", "float", "list", "list of floats"};
+    static const char *const kinds[] = {"int", "name", "float", "list", "list of floats",
+                                        "option"};
     lua_newtable(L);
     for (int w = 0; w < WL_PROBLEM_WORDS; w++) {
         const wl_word *word = &wl_problem_table[w];

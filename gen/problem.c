@@ -99,6 +99,7 @@ static wl_status read_value(const wl_word *word, const char *text, wl_value *out
         return fail(WL_EINVAL,
                     "%s: expected a whole number from %" PRId64 " to %" PRId64 ", got '%s'",
                     word->name, word->min, word->max, text);
+    case WL_WORD_OPTION:
     case WL_WORD_NAME:
         if (read_name(text, out->name)) return WL_OK;
         return fail(WL_EINVAL, "%s: expected a name, [a-z][a-z0-9_]{0,31}, got '%s'", word->name,
@@ -172,11 +173,17 @@ wl_status wl_problem_parse(const char *text, wl_problem *out) {
         wl_status status = given[w] ? WL_OK : fill_default(w, out);
         if (status) return status;
     }
+    if (!given[WL_P_variant])
+        strcpy(out->word[WL_P_variant].name, wl_problem_family(out->word[WL_P_dtype].name));
     int64_t heads = out->word[WL_P_heads].number, kv_heads = out->word[WL_P_kv_heads].number;
     if (heads % kv_heads)
         return fail(WL_EINVAL, "problem: heads=%" PRId64 " is no multiple of kv_heads=%" PRId64,
                     heads, kv_heads);
     return WL_OK;
+}
+
+const char *wl_problem_family(const char *dtype) {
+    return strcmp(dtype, "e4m3") && strcmp(dtype, "e5m2") ? "fwd" : "fwd8";
 }
 
 int64_t wl_problem_round(int64_t n) {
@@ -206,7 +213,7 @@ static void print_real(double real, wl_buf *out) {
     freelocale(plain);
 }
 
-static void print_words(const wl_problem *problem, bool bucket, wl_buf *out) {
+static void print_words(const wl_problem *problem, bool bucket, bool whole, wl_buf *out) {
     const char *blank = "";
     for (int w = 0; w < WL_PROBLEM_WORDS; w++) {
         const wl_word *word = &wl_problem_table[w];
@@ -214,12 +221,13 @@ static void print_words(const wl_problem *problem, bool bucket, wl_buf *out) {
         if (bucket && word->kind == WL_WORD_FLOAT) continue;
         bool list = word->kind == WL_WORD_LIST || word->kind == WL_WORD_FLOATS;
         if (list && (bucket || !value->n)) continue;
-        if (!strcmp(word->initial, "none") && !strcmp(value->name, "none")) continue;
+        bool option = word->kind == WL_WORD_OPTION;
+        if (option && !whole && !strcmp(value->name, word->initial)) continue;
         wl_buf_printf(out, "%s%s=", blank, word->name);
         blank = " ";
         int64_t number = bucket && word->is_size ? rounded(problem, w) : value->number;
         if (word->kind == WL_WORD_INT) wl_buf_printf(out, "%" PRId64, number);
-        if (word->kind == WL_WORD_NAME) wl_buf_text(out, value->name);
+        if (word->kind == WL_WORD_NAME || option) wl_buf_text(out, value->name);
         if (word->kind == WL_WORD_FLOAT) print_real(value->real, out);
         for (int i = 0; i < value->n; i++) {
             if (i) wl_buf_text(out, ",");
@@ -230,9 +238,13 @@ static void print_words(const wl_problem *problem, bool bucket, wl_buf *out) {
 }
 
 void wl_problem_print(const wl_problem *problem, wl_buf *out) {
-    print_words(problem, false, out);
+    print_words(problem, false, false, out);
 }
 
 void wl_problem_bucket(const wl_problem *problem, wl_buf *out) {
-    print_words(problem, true, out);
+    print_words(problem, true, false, out);
+}
+
+void wl_problem_whole(const wl_problem *problem, wl_buf *out) {
+    print_words(problem, true, true, out);
 }

@@ -5,9 +5,10 @@
 
 #include "base.h"
 
-/* How a word's value is read. NAME is [a-z][a-z0-9_]{0,31}; which names exist, a spec decides. */
+/* How a word's value is read. NAME is [a-z][a-z0-9_]{0,31}; which names exist, a spec decides. An
+   OPTION is a NAME that is printed only where it is not the default. */
 typedef enum {
-    WL_WORD_INT, WL_WORD_NAME, WL_WORD_FLOAT, WL_WORD_LIST, WL_WORD_FLOATS
+    WL_WORD_INT, WL_WORD_NAME, WL_WORD_FLOAT, WL_WORD_LIST, WL_WORD_FLOATS, WL_WORD_OPTION
 } wl_word_kind;
 #define WL_MAX_LIST 4
 
@@ -15,13 +16,13 @@ typedef enum {
    Canonical order is the table's order. SIZE words are rounded in a choice's key
    (wl_problem_bucket), so that a run of lengths shares one choice. */
 #define WL_PROBLEM_TABLE(X)                                                                      \
-    X(variant, NAME, "fwd", 0, 0, 0, "a family or a variant declared in a spec")                  \
+    X(variant, NAME, "fwd", 0, 0, 0, "a family or a variant of a spec; fwd8 for 8-bit dtypes")    \
     X(head_dim, INT, "", 1, 65536, 0, "elements of a query and key row")                          \
     X(head_dim_v, INT, "=head_dim", 1, 65536, 0, "elements of a value and output row")            \
-    X(dtype, NAME, "", 0, 0, 0, "bf16 or fp16")                                                   \
+    X(dtype, NAME, "", 0, 0, 0, "bf16, fp16, e4m3 or e5m2")                                       \
     X(mask, NAME, "", 0, 0, 0, "none, causal (aligned bottom-right), or a spec's: window, sink …") \
     X(mask_args, LIST, "-", 0, 0, 0, "params of a spec's mask, in its order: 1024,0; -: its own")  \
-    X(score, NAME, "none", 0, 0, 0, "none, or a spec's change of scores: softcap, alibi …")       \
+    X(score, OPTION, "none", 0, 0, 0, "none, or a spec's change of scores: softcap, alibi …")     \
     X(score_args, FLOATS, "-", 0, 0, 0, "params of a spec's score: 30; -: its own")               \
     X(layout, NAME, "", 0, 0, 0, "bshd or bhsd: the memory order of random and .npy tensors")     \
     X(lse, NAME, "yes", 0, 0, 0, "yes or no: is LSE wanted; without it more kernels will do")     \
@@ -30,7 +31,10 @@ typedef enum {
     X(kv_heads, INT, "=heads", 1, 65536, 1, "key and value heads; heads is a multiple of it")     \
     X(seq_q, INT, "", 1, 1 << 30, 1, "query rows")                                                \
     X(seq_k, INT, "=seq_q", 1, 1 << 30, 1, "key and value rows")                                  \
-    X(scale, FLOAT, "0", 0, 0, 0, "of the scores; 0 means 1/sqrt(head_dim)")
+    X(scale, FLOAT, "0", 0, 0, 0, "of the scores; 0 means 1/sqrt(head_dim)")                      \
+    X(out_dtype, OPTION, "bf16", 0, 0, 0, "of 8-bit tensors' output: bf16 or fp16")               \
+    X(scales, OPTION, "tensor", 0, 0, 0, "tensor or head: what an 8-bit scale is of")             \
+    X(precision, OPTION, "balanced", 0, 0, 0, "of 8-bit: accurate, balanced or fast")
 
 /* What a number of a list may be: -2^30 to 2^30. */
 #define WL_LIST_MOST 1073741824.0
@@ -74,6 +78,11 @@ wl_status wl_problem_parse(const char *text, wl_problem *out);
 void wl_problem_print(const wl_problem *problem, wl_buf *out);
 /* The same with size words rounded, scale and lists left out: a choice's key. */
 void wl_problem_bucket(const wl_problem *problem, wl_buf *out);
+/* The same with options that have their default. */
+void wl_problem_whole(const wl_problem *problem, wl_buf *out);
+
+/* The family that serves a dtype of this name. */
+const char *wl_problem_family(const char *dtype);
 
 /* A FLOATS word's value: "-", or numbers with commas between; false where it is none. */
 bool wl_problem_reals(const char *text, wl_value *out);

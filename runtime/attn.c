@@ -62,7 +62,8 @@ int64_t wl_context_section(const wl_problem *problem, int64_t section_mb) {
     const wl_value *w = problem->word;
     int64_t kv_heads = w[WL_P_kv_heads].number, kv_pairs = w[WL_P_batch].number * kv_heads;
     int64_t dims = w[WL_P_head_dim].number + w[WL_P_head_dim_v].number;
-    return section(kv_pairs, w[WL_P_heads].number / kv_heads, 2 * w[WL_P_seq_k].number * dims,
+    int64_t bytes = strcmp(wl_problem_family(w[WL_P_dtype].name), "fwd8") ? 2 : 1;
+    return section(kv_pairs, w[WL_P_heads].number / kv_heads, bytes * w[WL_P_seq_k].number * dims,
                    section_mb << 20);
 }
 
@@ -82,9 +83,15 @@ static void fill_fwd(const wl_call *c, const entry *e, params *out, int64_t *ite
         .row_tiles = (int)row_tiles,
         .tile_groups = (int)tile_groups,
         .short_tiles = (int)(tile_groups * row_tiles - groups),
-        .section = (int)section(q[0] * k[2], group, 2 * k[1] * (q[3] + c->key.head_dim_v),
+        .section = (int)section(q[0] * k[2], group,
+                                wl_dtype_bytes(c->view[WL_K].view.dtype) * k[1] *
+                                    (q[3] + c->key.head_dim_v),
                                 e->section_bytes),
         .scale_log2 = (float)(scale * 1.4426950408889634), /* log2(e) */
+        .scale_q = c->args->scale_q,
+        .scale_k = c->args->scale_k,
+        .scale_v = c->args->scale_v,
+        .scale_step = c->args->scales == WL_SCALES_HEAD,
     };
 }
 
@@ -257,8 +264,8 @@ static wl_status prepare(const wl_context *ctx, const wl_call *c, const entry *e
     wl_status status = plan(ctx, c, e, index, &out->p, &out->config.grid[0]);
     for (int i = 0; i < b->n_maps && !status; i++) {
         const wl_map *map = &kernel->map[i];
-        status = wl_view_map(ctx->driver, &c->view[b->tensor[i]], map->columns, map->rows,
-                             &out->map[i]);
+        const uint32_t box[2] = {map->columns, map->rows};
+        status = wl_view_map(ctx->driver, &c->view[b->tensor[i]], box, map->span, &out->map[i]);
         out->argument[i] = &out->map[i];
     }
     out->argument[b->n_maps] = &out->p;
@@ -327,8 +334,10 @@ static bool same_call(const wl_context *ctx, const ready *r, const wl_forward_ar
            !memcmp(a->score_args, b->score_args, sizeof a->score_args) &&
            !strcmp(a->score_name ? a->score_name : "", r->e->key.score_name) &&
            a->workspace == b->workspace &&
-           a->workspace_bytes == b->workspace_bytes &&
-           !strcmp(a->variant ? a->variant : "fwd", r->e->key.variant) &&
+           a->workspace_bytes == b->workspace_bytes && a->scale_q == b->scale_q &&
+           a->scale_k == b->scale_k && a->scale_v == b->scale_v && a->scales == b->scales &&
+           a->precision == b->precision &&
+           (a->variant ? !strcmp(a->variant, r->e->key.variant) : !b->variant) &&
            !strcmp(a->kernel ? a->kernel : "", r->e->key.kernel) &&
            r->generation == atomic_load_explicit(&ctx->generation, memory_order_relaxed);
 }

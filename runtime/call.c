@@ -6,37 +6,58 @@
 #include <string.h>
 
 const char *const wl_call_tensors[WL_TENSORS] = {"q", "k", "v", "o"};
-static const char *const dtype_names[] = {"bf16", "fp16"};
 static const char *const mask_names[] = {"none", "causal"};
+static const char *const scales_names[] = {"tensor", "head"};
+static const char *const precision_names[] = {"balanced", "accurate", "fast"};
 
 /* ---- checks ---- */
 
-static const struct {
+typedef struct {
     uint8_t a, dim_a, b, dim_b;
     const char *what;
-} alike[] = {
-    {WL_K, 0, WL_Q, 0, "batch"},    {WL_V, 0, WL_Q, 0, "batch"},
-    {WL_O, 0, WL_Q, 0, "batch"},    {WL_O, 1, WL_Q, 1, "seq_q"},
-    {WL_V, 1, WL_K, 1, "seq_k"},    {WL_O, 2, WL_Q, 2, "heads"},
-    {WL_V, 2, WL_K, 2, "kv_heads"}, {WL_K, 3, WL_Q, 3, "head_dim"},
-    {WL_O, 3, WL_V, 3, "head_dim_v"},
+} pair;
+static const pair alike[] = {
+    {WL_K, 0, WL_Q, 0, "batch"},    {WL_V, 0, WL_Q, 0, "batch"},    {WL_O, 0, WL_Q, 0, "batch"},
+    {WL_O, 1, WL_Q, 1, "seq_q"},    {WL_O, 2, WL_Q, 2, "heads"},    {WL_V, 2, WL_K, 2, "kv_heads"},
+    {WL_K, 3, WL_Q, 3, "head_dim"},
+};
+/* V's own, by the bytes of an element: 8-bit V is transposed. */
+static const pair alike_v[2][2] = {
+    {{WL_O, 3, WL_V, 1, "head_dim_v"}, {WL_V, 3, WL_K, 1, "seq_k, rounded up to 16"}},
+    {{WL_V, 1, WL_K, 1, "seq_k"}, {WL_O, 3, WL_V, 3, "head_dim_v"}},
 };
 
+static bool is_8bit(const wl_call *c) {
+    return wl_dtype_bytes(c->view[WL_Q].view.dtype) == 1;
+}
+
+static wl_status check_pair(const wl_call *c, const pair *p) {
+    int64_t a = c->view[p->a].view.shape[p->dim_a], b = c->view[p->b].view.shape[p->dim_b];
+    if (a == b || (is_8bit(c) && p->a == WL_V && p->dim_a == 3 && a == (b + 15) / 16 * 16))
+        return WL_OK;
+    return fail(WL_EINVAL,
+                "%s.shape[%d] = %" PRId64 ", but %s.shape[%d] = %" PRId64 ": both are %s",
+                wl_call_tensors[p->a], p->dim_a, a, wl_call_tensors[p->b], p->dim_b, b, p->what);
+}
+
+static wl_status check_dtypes(const wl_call *c) {
+    wl_dtype q = c->view[WL_Q].view.dtype, o = c->view[WL_O].view.dtype;
+    for (int i = WL_K; i <= (is_8bit(c) ? WL_V : WL_O); i++)
+        if (c->view[i].view.dtype != q)
+            return fail(WL_EINVAL, "%s.dtype is %s, but q.dtype is %s: %s must be alike",
+                        wl_call_tensors[i], wl_dtype_name(c->view[i].view.dtype), wl_dtype_name(q),
+                        is_8bit(c) ? "q, k and v" : "all four");
+    if (wl_dtype_bytes(o) != 2)
+        return fail(WL_EINVAL, "o.dtype is %s: expected bf16 or fp16", wl_dtype_name(o));
+    return WL_OK;
+}
+
 static wl_status check_shapes(const wl_call *c) {
-    for (int i = 1; i < WL_TENSORS; i++)
-        if (c->view[i].view.dtype != c->view[WL_Q].view.dtype)
-            return fail(WL_EINVAL, "%s.dtype is %s, but q.dtype is %s: all four must be alike",
-                        wl_call_tensors[i], dtype_names[c->view[i].view.dtype],
-                        dtype_names[c->view[WL_Q].view.dtype]);
-    for (size_t i = 0; i < sizeof alike / sizeof *alike; i++) {
-        int64_t a = c->view[alike[i].a].view.shape[alike[i].dim_a];
-        int64_t b = c->view[alike[i].b].view.shape[alike[i].dim_b];
-        if (a != b)
-            return fail(WL_EINVAL,
-                        "%s.shape[%d] = %" PRId64 ", but %s.shape[%d] = %" PRId64 ": both are %s",
-                        wl_call_tensors[alike[i].a], alike[i].dim_a, a, wl_call_tensors[alike[i].b],
-                        alike[i].dim_b, b, alike[i].what);
-    }
+    wl_status status = check_dtypes(c);
+    for (size_t i = 0; i < sizeof alike / sizeof *alike && !status; i++)
+        status = check_pair(c, &alike[i]);
+    for (int i = 0; i < 2 && !status; i++) status = check_pair(c, &alike_v[!is_8bit(c)][i]);
+    if (status) return status;
     int64_t heads = c->view[WL_Q].view.shape[2], kv_heads = c->view[WL_K].view.shape[2];
     if (heads % kv_heads)
         return fail(WL_EINVAL,
@@ -73,6 +94,12 @@ static wl_status check_output(wl_context *ctx, const wl_call *c) {
     return status ? status : wl_context_owns(ctx, "lse", c->args->lse);
 }
 
+/* How many pairs of batch and head a scale of q, k or v is given for. */
+static uint64_t scale_count(const wl_call *c, int i) {
+    const int64_t *shape = c->view[i].view.shape;
+    return c->args->scales ? (uint64_t)(shape[0] * shape[2]) : 1;
+}
+
 wl_status wl_call_workspace(const wl_call *c, size_t bytes) {
     uintptr_t at = (uintptr_t)c->args->workspace, lse = (uintptr_t)c->args->lse;
     if (!at || !bytes) return WL_OK;
@@ -81,7 +108,34 @@ wl_status wl_call_workspace(const wl_call *c, size_t bytes) {
                     c->args->workspace_bytes, bytes);
     if (lse && at < lse + lse_bytes(c) && lse < at + bytes)
         return fail(WL_EINVAL, "workspace overlaps lse");
+    const uintptr_t scales[] = {(uintptr_t)c->args->scale_q, (uintptr_t)c->args->scale_k,
+                                (uintptr_t)c->args->scale_v};
+    for (int i = WL_Q; i <= WL_V; i++)
+        if (scales[i] && at < scales[i] + 4 * scale_count(c, i) && scales[i] < at + bytes)
+            return fail(WL_EINVAL, "workspace overlaps scale_%s", wl_call_tensors[i]);
     return check_apart(c, "workspace", at, bytes);
+}
+
+static wl_status check_scale(wl_context *ctx, const wl_call *c, int i, const float *scale) {
+    static const char *const names[] = {"scale_q", "scale_k", "scale_v"};
+    uintptr_t at = (uintptr_t)scale, lse = (uintptr_t)c->args->lse;
+    uint64_t bytes = scale_count(c, i) * sizeof *scale;
+    if (!at) return WL_OK;
+    if (!is_8bit(c)) return fail(WL_EINVAL, "%s: 16-bit tensors have no scales; leave it NULL",
+                                 names[i]);
+    if (at % sizeof *scale)
+        return fail(WL_EINVAL, "%s = %p: expected a multiple of 4 bytes", names[i], (void *)at);
+    if (lse && at < lse + lse_bytes(c) && lse < at + bytes)
+        return fail(WL_EINVAL, "%s overlaps lse", names[i]);
+    wl_status status = check_apart(c, names[i], at, bytes);
+    return status ? status : wl_context_owns(ctx, names[i], (void *)at);
+}
+
+static wl_status check_scales(wl_context *ctx, const wl_call *c) {
+    const float *const scales[] = {c->args->scale_q, c->args->scale_k, c->args->scale_v};
+    wl_status status = WL_OK;
+    for (int i = WL_Q; i <= WL_V && !status; i++) status = check_scale(ctx, c, i, scales[i]);
+    return status;
 }
 
 static wl_status check_plain(const wl_forward_args *args) {
@@ -106,6 +160,12 @@ static wl_status check_plain(const wl_forward_args *args) {
                     "scale = %g: expected 0, which means 1/sqrt(head_dim), or a number from %g "
                     "to %g",
                     scale, WL_SCALE_MIN, WL_SCALE_MAX);
+    if (args->scales != WL_SCALES_TENSOR && args->scales != WL_SCALES_HEAD)
+        return fail(WL_EINVAL, "scales = %d: expected WL_SCALES_TENSOR or WL_SCALES_HEAD",
+                    (int)args->scales);
+    if (args->precision < WL_BALANCED || args->precision > WL_FAST)
+        return fail(WL_EINVAL, "precision = %d: expected WL_BALANCED, WL_ACCURATE or WL_FAST",
+                    (int)args->precision);
     if (args->sms < 0)
         return fail(WL_EINVAL, "sms = %d: expected 0, which means all, or the most SMs to use",
                     args->sms);
@@ -119,11 +179,12 @@ static wl_status check_workspace(wl_context *ctx, const wl_forward_args *args) {
     return wl_context_owns(ctx, "workspace", args->workspace);
 }
 
-/* One row of zeros that all heads of all sequences share, in place of no rows. */
-static wl_tensor no_rows(const wl_context *ctx, const wl_tensor *t) {
+/* One row of zeros that all heads of all sequences share, in place of no rows; of 8-bit V, whose
+   rows are keys, all rows are the one. */
+static wl_tensor no_rows(const wl_context *ctx, const wl_tensor *t, bool keys_in_rows) {
     wl_tensor one = *t;
     one.data = (void *)(uintptr_t)ctx->zeros;
-    one.shape[1] = 1;
+    one.shape[keys_in_rows ? 3 : 1] = keys_in_rows ? 16 : 1;
     one.stride[0] = one.stride[1] = one.stride[2] = 0;
     return one;
 }
@@ -134,12 +195,13 @@ static wl_status check_call(wl_context *ctx, const wl_forward_args *args, wl_cal
                     "args.size = %zu: set it to sizeof(wl_forward_args), %zu in warploom %s",
                     args ? args->size : 0, sizeof *args, WARPLOOM_VERSION);
     static const char *const names[WL_TENSORS] = {"q.data", "k.data", "v.data", "o.data"};
-    bool keyless = !args->k.shape[1] && !args->v.shape[1];
+    bool turned = wl_dtype_bytes(args->v.dtype) == 1;
+    bool keyless = !args->k.shape[1] && !args->v.shape[turned ? 3 : 1];
     wl_tensor tensors[WL_TENSORS] = {args->q, args->k, args->v, args->o};
     wl_status status = check_plain(args);
     if (keyless) {
-        tensors[WL_K] = no_rows(ctx, &args->k);
-        tensors[WL_V] = no_rows(ctx, &args->v);
+        tensors[WL_K] = no_rows(ctx, &args->k, false);
+        tensors[WL_V] = no_rows(ctx, &args->v, turned);
     }
     c->args = args;
     c->seq_k = (int)args->k.shape[1];
@@ -148,6 +210,7 @@ static wl_status check_call(wl_context *ctx, const wl_forward_args *args, wl_cal
         if (!status) status = wl_context_owns(ctx, names[i], tensors[i].data);
     }
     if (!status) status = check_shapes(c);
+    if (!status) status = check_scales(ctx, c);
     if (!status) status = check_workspace(ctx, args);
     return status ? status : check_output(ctx, c);
 }
@@ -171,8 +234,10 @@ static wl_status make_key(wl_call *c) {
     const wl_tensor *q = &c->view[WL_Q].view, *k = &c->view[WL_K].view;
     const wl_forward_args *args = c->args;
     c->key = (wl_call_key){.head_dim = (int32_t)q->shape[3],
-                           .head_dim_v = (int32_t)c->view[WL_V].view.shape[3],
+                           .head_dim_v = (int32_t)c->view[WL_O].view.shape[3],
                            .dtype = (int32_t)q->dtype,
+                           .out_dtype = is_8bit(c) ? (int32_t)c->view[WL_O].view.dtype : 0,
+                           .precision = is_8bit(c) ? (int32_t)args->precision : 0,
                            .mask = c->seq_k ? (int32_t)args->mask : WL_MASK_CAUSAL,
                            .layout = is_bhsd(q),
                            .lse = args->lse != NULL,
@@ -181,8 +246,9 @@ static wl_status make_key(wl_call *c) {
                            .kv_heads = (int32_t)wl_problem_round(k->shape[2]),
                            .seq_q = (int32_t)wl_problem_round(q->shape[1]),
                            .seq_k = (int32_t)wl_problem_round(k->shape[1])};
-    wl_status status =
-        put_name(c->key.variant, 33, "variant", args->variant ? args->variant : "fwd");
+    const char *family = wl_problem_family(wl_dtype_name(q->dtype));
+    const char *variant = args->variant ? args->variant : family;
+    wl_status status = put_name(c->key.variant, 33, "variant", variant);
     if (!status && args->mask_name && c->seq_k) {
         status = put_name(c->key.mask_name, 13, "mask_name", args->mask_name);
         c->key.mask = -1;
@@ -200,7 +266,10 @@ wl_status wl_call_problem(const wl_call *c, wl_problem *out) {
     wl_buf text = {0};
     *out = (wl_problem){0};
     strcpy(w[WL_P_variant].name, c->key.variant);
-    strcpy(w[WL_P_dtype].name, dtype_names[c->key.dtype]);
+    strcpy(w[WL_P_dtype].name, wl_dtype_name((wl_dtype)c->key.dtype));
+    strcpy(w[WL_P_out_dtype].name, wl_dtype_name((wl_dtype)c->key.out_dtype));
+    strcpy(w[WL_P_scales].name, scales_names[is_8bit(c) ? c->args->scales : 0]);
+    strcpy(w[WL_P_precision].name, precision_names[c->key.precision]);
     strcpy(w[WL_P_mask].name, c->key.mask < 0 ? c->key.mask_name : mask_names[c->key.mask]);
     w[WL_P_mask_args].n = c->key.mask < 0 ? c->args->n_mask_args : 0;
     memcpy(w[WL_P_mask_args].list, c->args->mask_args, sizeof c->args->mask_args);

@@ -13,7 +13,7 @@ extern const char *const wl_call_tensors[WL_TENSORS]; /* their names: "q" … */
    counts are rounded as in wl_problem_bucket. */
 typedef struct {
     char variant[40], kernel[128], mask_name[16], score_name[16];
-    int32_t head_dim, head_dim_v, dtype, mask;
+    int32_t head_dim, head_dim_v, dtype, out_dtype, precision, mask;
     int16_t layout, lse;
     int32_t batch, heads, kv_heads, seq_q, seq_k;
 } wl_call_key;

@@ -8,6 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "quantise.h"
+#include "tensor.h"
+
 #define SOURCE_MAX (1 << 20)
 
 static int64_t number(const cli_job *j, int word) {
@@ -19,17 +22,36 @@ static size_t count(const cli_job *j, int t) {
     return (size_t)(s[0] * s[1] * s[2] * s[3]);
 }
 
+/* Tensors of 8 bits are on the host what their output is, which holds each of their values. */
+static wl_status read_dtype(cli_job *j) {
+    const char *name = j->problem.word[WL_P_dtype].name;
+    const char *out = j->problem.word[WL_P_out_dtype].name;
+    wl_dtype dtype = WL_BF16;
+    while (dtype <= WL_E5M2 && (!wl_dtype_name(dtype) || strcmp(wl_dtype_name(dtype), name)))
+        dtype++;
+    if (dtype > WL_E5M2)
+        return fail(WL_EINVAL, "dtype: run knows bf16, fp16, e4m3 and e5m2, got '%s'", name);
+    j->element = j->dtype = dtype;
+    if (wl_dtype_bytes(dtype) == 1) j->dtype = strcmp(out, "fp16") ? WL_BF16 : WL_FP16;
+    return WL_OK;
+}
+
+static bool is_8bit(const cli_job *j) {
+    return j->element != j->dtype;
+}
+
 /* The words that C must understand. */
 static wl_status read_names(cli_job *j) {
     static const struct {
         int word;
         const char *value[2];
-    } table[] = {{WL_P_dtype, {"bf16", "fp16"}},
-                 {WL_P_layout, {"bshd", "bhsd"}},
-                 {WL_P_lse, {"no", "yes"}}};
+    } table[] = {{WL_P_layout, {"bshd", "bhsd"}},
+                 {WL_P_lse, {"no", "yes"}},
+                 {WL_P_scales, {"tensor", "head"}}};
     int is[3];
     const char *mask = j->problem.word[WL_P_mask].name;
-    for (int i = 0; i < 3; i++) {
+    wl_status status = read_dtype(j);
+    for (int i = 0; i < 3 && !status; i++) {
         const char *name = j->problem.word[table[i].word].name;
         is[i] = !strcmp(name, table[i].value[1]);
         if (!is[i] && strcmp(name, table[i].value[0]))
@@ -37,11 +59,11 @@ static wl_status read_names(cli_job *j) {
                         wl_problem_table[table[i].word].name, table[i].value[0], table[i].value[1],
                         name);
     }
-    j->dtype = is[0] ? WL_FP16 : WL_BF16;
-    j->bhsd = is[1];
+    if (status) return status;
+    j->bhsd = is[0];
     j->causal = !strcmp(mask, "causal");
     j->masked = !j->causal && strcmp(mask, "none");
-    j->tensors = is[2] ? TENSORS : LSE;
+    j->tensors = is[1] ? TENSORS : LSE;
     return WL_OK;
 }
 
@@ -67,6 +89,7 @@ static wl_status set_shapes(cli_job *j) {
                     need / 1e9, have / 1e9);
     for (int t = 0; t < TENSORS; t++)
         j->bytes[t] = t < j->tensors ? count(j, t) * (t == LSE ? 4 : 2) : 0;
+    if (is_8bit(j)) j->bytes[V] += 16 * count(j, V) / (size_t)seq_k; /* its keys are rounded up */
     return WL_OK;
 }
 
@@ -96,6 +119,28 @@ void cli_job_file_shape(const cli_job *j, int t, int64_t out[4]) {
 void cli_job_random(cli_job *j, uint64_t seed) {
     for (int t = Q; t <= V; t++)
         wl_reference_random(seed, (uint64_t)t, j->dtype, count(j, t), j->host[t]);
+    cli_job_quantise(j);
+}
+
+static wl_bytes bytes_of(const cli_job *j, int t) {
+    wl_bytes out = {.host = j->dtype,
+                    .element = j->element,
+                    .bhsd = j->bhsd,
+                    .by_head = !strcmp(j->problem.word[WL_P_scales].name, "head"),
+                    .data = j->host[t]};
+    memcpy(out.shape, j->shape[t], sizeof out.shape);
+    return out;
+}
+
+void cli_job_quantise(cli_job *j) {
+    for (int t = Q; t <= V && is_8bit(j); t++) {
+        const wl_bytes tensor = bytes_of(j, t);
+        free(j->scale[t]), free(j->whole[t]);
+        j->scale[t] = wl_alloc((size_t)wl_bytes_scales(&tensor) * sizeof(float));
+        j->whole[t] = wl_alloc(j->bytes[t]);
+        memcpy(j->whole[t], j->host[t], j->bytes[t]);
+        wl_bytes_round(&tensor, j->scale[t]);
+    }
 }
 
 static wl_status done(const cli_job *j, const char *call, CUresult result) {
@@ -119,13 +164,28 @@ wl_status cli_job_open(cli_job *j, const cli_args *args) {
     return status;
 }
 
+/* Codes of 8 bits, and their scales. */
+static wl_status upload_bytes(cli_job *j, int t) {
+    const wl_bytes tensor = bytes_of(j, t);
+    size_t scales = (size_t)wl_bytes_scales(&tensor) * sizeof(float);
+    uint8_t *codes = wl_alloc(j->bytes[t]);
+    (t == V ? wl_bytes_turned : wl_bytes_codes)(&tensor, codes);
+    CUresult result = j->driver->cuMemcpyHtoD_v2(j->device[t], codes, j->bytes[t]);
+    if (!result && !j->device_scale[t])
+        result = j->driver->cuMemAlloc_v2(&j->device_scale[t], scales);
+    if (!result) result = j->driver->cuMemcpyHtoD_v2(j->device_scale[t], j->scale[t], scales);
+    free(codes);
+    return done(j, "cuMemcpyHtoD", result);
+}
+
 wl_status cli_job_upload(cli_job *j) {
     wl_status status = WL_OK;
     for (int t = 0; t < j->tensors && !status; t++) {
         if (!j->device[t])
             status = done(j, "cuMemAlloc", j->driver->cuMemAlloc_v2(&j->device[t], j->bytes[t]));
         if (status) break;
-        if (t <= V)
+        if (t <= V && is_8bit(j)) status = j->scale[t] ? upload_bytes(j, t) : WL_OK;
+        else if (t <= V)
             status = done(j, "cuMemcpyHtoD",
                           j->driver->cuMemcpyHtoD_v2(j->device[t], j->host[t], j->bytes[t]));
         else
@@ -147,10 +207,20 @@ wl_status cli_job_download(const cli_job *j) {
     return status;
 }
 
+static wl_tensor view_turned(const cli_job *j) {
+    const int64_t *s = j->shape[V], keys = wl_bytes_keys(s[1]);
+    return (wl_tensor){.data = (void *)(uintptr_t)j->device[V],
+                       .dtype = j->element,
+                       .shape = {s[0], s[3], s[2], keys},
+                       .stride = {s[2] * s[3] * keys, keys, s[3] * keys, 1}};
+}
+
 static wl_tensor view(const cli_job *j, int t) {
     int64_t s[4];
+    if (t == V && is_8bit(j)) return view_turned(j);
     memcpy(s, j->shape[t], sizeof s);
-    wl_tensor out = {.data = (void *)(uintptr_t)j->device[t], .dtype = j->dtype};
+    wl_tensor out = {.data = (void *)(uintptr_t)j->device[t],
+                     .dtype = t <= V ? j->element : j->dtype};
     memcpy(out.shape, s, sizeof s);
     out.stride[0] = s[1] * s[2] * s[3];
     out.stride[1] = j->bhsd ? s[3] : s[2] * s[3];
@@ -207,6 +277,11 @@ wl_status cli_job_formulas(cli_job *j) {
     return status;
 }
 
+static wl_precision precision(const cli_job *j) {
+    const char *name = j->problem.word[WL_P_precision].name;
+    return !strcmp(name, "accurate") ? WL_ACCURATE : !strcmp(name, "fast") ? WL_FAST : WL_BALANCED;
+}
+
 wl_status cli_job_prepare(cli_job *j) {
     j->forward = (wl_forward_args){.size = sizeof j->forward,
                                    .q = view(j, Q),
@@ -223,7 +298,12 @@ wl_status cli_job_prepare(cli_job *j) {
                                    .n_mask_args = j->problem.word[WL_P_mask_args].n,
                                    .score_name =
                                        is_changed(j) ? j->problem.word[WL_P_score].name : NULL,
-                                   .n_score_args = j->problem.word[WL_P_score_args].n};
+                                   .n_score_args = j->problem.word[WL_P_score_args].n,
+                                   .scale_q = (float *)(uintptr_t)j->device_scale[Q],
+                                   .scale_k = (float *)(uintptr_t)j->device_scale[K],
+                                   .scale_v = (float *)(uintptr_t)j->device_scale[V],
+                                   .scales = bytes_of(j, Q).by_head,
+                                   .precision = precision(j)};
     memcpy(j->forward.mask_args, j->problem.word[WL_P_mask_args].list,
            sizeof j->forward.mask_args);
     to_floats(&j->problem.word[WL_P_score_args], j->forward.score_args);
@@ -253,6 +333,9 @@ wl_reference cli_job_reference(const cli_job *j) {
                           .q = j->host[Q],
                           .k = j->host[K],
                           .v = j->host[V],
+                          .eight = is_8bit(j),
+                          .by_head = bytes_of(j, Q).by_head,
+                          .scale_of = {j->scale[Q], j->scale[K], j->scale[V]},
                           .o = j->host[O],
                           .lse = j->host[LSE]};
 }
@@ -260,6 +343,16 @@ wl_reference cli_job_reference(const cli_job *j) {
 wl_status cli_job_check(const cli_job *j, double work, wl_difference *out) {
     const wl_reference reference = cli_job_reference(j);
     return wl_reference_check(&reference, work, out);
+}
+
+double cli_job_format_error(const cli_job *j, double work) {
+    wl_reference whole = cli_job_reference(j);
+    wl_difference d;
+    whole.q = j->whole[Q], whole.k = j->whole[K], whole.v = j->whole[V];
+    memset(whole.scale_of, 0, sizeof whole.scale_of);
+    wl_reference_check(&whole, work, &d);
+    clear_message();
+    return d.norm_ratio;
 }
 
 void cli_job_findings(const cli_job *j, cli_findings *list) {
@@ -282,6 +375,13 @@ void cli_job_clear(cli_job *j) {
         free(j->host[t]);
         j->device[t] = 0;
         j->host[t] = NULL;
+    }
+    for (int t = Q; t <= V; t++) {
+        if (j->device_scale[t]) j->driver->cuMemFree_v2(j->device_scale[t]);
+        free(j->scale[t]), free(j->whole[t]);
+        j->device_scale[t] = 0;
+        j->scale[t] = NULL;
+        j->whole[t] = NULL;
     }
 }
 

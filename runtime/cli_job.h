@@ -19,7 +19,8 @@ typedef struct {
     const char *file;        /* of source; NULL: the emitted kernel */
     wl_buf source;
     wl_problem problem;
-    wl_dtype dtype;
+    wl_dtype dtype;   /* on the host, and of O */
+    wl_dtype element; /* of q, k and v on the device */
     bool bhsd, causal;
     bool masked;       /* by a mask that a spec declares */
     wl_formula *keep;  /* what it says, once it is prepared */
@@ -31,6 +32,9 @@ typedef struct {
     size_t bytes[TENSORS]; /* 0: not there */
     void *host[TENSORS];
     CUdeviceptr device[TENSORS];
+    float *scale[O];     /* 8-bit q, k and v: what their values are multiples of */
+    uint16_t *whole[O];  /* … and what they were before they were rounded */
+    CUdeviceptr device_scale[O];
     wl_context *ctx;
     const wl_driver *driver;
     wl_forward_args forward;
@@ -47,6 +51,8 @@ wl_status cli_job_shape(cli_job *job);
 void cli_job_file_shape(const cli_job *job, int tensor, int64_t out[4]);
 /* Normal deviates as q, k and v, by seed. */
 void cli_job_random(cli_job *job, uint64_t seed);
+/* Where q, k and v are to have 8 bits: rounds them and finds their scales. */
+void cli_job_quantise(cli_job *job);
 /* Opens a context with the command's specs on --device (see cli_driver), number job->ordinal. */
 wl_status cli_job_open(cli_job *job, const cli_args *args);
 /* Inputs to the device; the outputs are NaN beforehand, so that what is not written cannot pass. */
@@ -61,6 +67,8 @@ wl_status cli_job_download(const cli_job *job);
 wl_reference cli_job_reference(const cli_job *job);
 /* Compares with float64 attention on the CPU, of at most `work` multiply-adds. */
 wl_status cli_job_check(const cli_job *job, double work, wl_difference *out);
+/* The norm ratio of O to attention on q, k and v as they were before they were rounded. */
+double cli_job_format_error(const cli_job *job, double work);
 /* Adds what the last launch found, in the simulator. */
 void cli_job_findings(const cli_job *job, cli_findings *list);
 /* The candidate that the job launches. */

@@ -37,6 +37,7 @@ static wl_status read_files(const cli_args *args, cli_job *j) {
         cli_job_file_shape(j, t, shape);
         status = wl_npy_read(args->value[OPTION_Q + t], j->dtype, shape, j->host[t]);
     }
+    if (!status) cli_job_quantise(j);
     return status;
 }
 
@@ -148,11 +149,15 @@ static double flops(const cli_job *j) {
 
 static void print(const cli_args *args, const cli_job *j, const char *name, double seconds,
                   const wl_difference *d) {
-    static const char *const column[] = {"name",       "#time_us",   "#tflops",
-                                         "#rows",      "#checked",   "#norm_ratio",
-                                         "#max_error", "#lse_error", NULL};
+    static const char *const column[] = {"name",        "#time_us",    "#tflops",
+                                         "#rows",       "#checked",    "#norm_ratio",
+                                         "#max_error",  "#lse_error",  NULL};
+    static const char *const eight[] = {"name",         "#time_us",    "#tflops",
+                                        "#rows",        "#checked",    "#norm_ratio",
+                                        "#max_error",   "#lse_error",  "#format_error", NULL};
     static const char *const bare[] = {"name", "#time_us", "#tflops", NULL};
-    cli_rows rows = {.column = d->checked ? column : bare};
+    bool is_8bit = j->element != j->dtype;
+    cli_rows rows = {.column = !d->checked ? bare : is_8bit ? eight : column};
     cli_cell(&rows, "%s", name);
     cli_cell(&rows, "%.1f", 1e6 * seconds);
     cli_cell(&rows, "%.*f", j->driver->simulator ? 6 : 1, 1e-12 * flops(j) / seconds);
@@ -163,6 +168,7 @@ static void print(const cli_args *args, const cli_job *j, const char *name, doub
         cli_cell(&rows, "%.3g", d->max_error);
         if (j->tensors > LSE) cli_cell(&rows, "%.3g", d->lse_error);
         else cli_cell(&rows, "-");
+        if (is_8bit) cli_cell(&rows, "%.3g", cli_job_format_error(j, CHECK_WORK));
     }
     cli_rows_print(&rows, args->value[OPTION_JSON], true);
     cli_rows_free(&rows);

@@ -154,8 +154,8 @@ static wl_status open_problem(worker *w, char *rest) {
     wl_status status = wl_problem_parse(rest, &next.problem);
     if (!status) status = cli_job_plan(&next);
     if (status) return status;
-    bool stay = w->ready && next.dtype == j->dtype &&
-                !memcmp(next.bytes, j->bytes, sizeof j->bytes);
+    bool stay = w->ready && next.dtype == j->dtype && next.element == next.dtype &&
+                j->element == j->dtype && !memcmp(next.bytes, j->bytes, sizeof j->bytes);
     forget_first(w);
     if (!stay) clear_tensors(w);
     memcpy(next.host, j->host, sizeof next.host);

@@ -102,12 +102,15 @@ static const char *read_map(wl_launch *out, char *rest) {
     if (kernel->n_maps == WL_MAX_MAPS) return "too many maps";
     wl_map *map = &kernel->map[kernel->n_maps++];
     const char *wrong = put_text(map->tensor, sizeof map->tensor, next_word(&rest));
-    int64_t columns, rows; /* a box is at most 256 long, and 128 bytes wide by the swizzle */
-    if (!wrong) wrong = put_number(&columns, next_word(&rest), 8, 64);
-    if (!wrong) wrong = put_number(&rows, rest, 1, 256);
+    int64_t columns, rows, span = 128; /* a box is at most 256 long, and as wide as the swizzle */
+    if (!wrong) wrong = put_number(&columns, next_word(&rest), 8, 128);
+    if (!wrong) wrong = put_number(&rows, next_word(&rest), 1, 256);
+    if (!wrong && *rest) wrong = put_number(&span, rest, 32, 128);
     if (wrong) return wrong;
+    if (span & (span - 1)) return "the span is 32, 64 or 128";
     map->columns = (uint32_t)columns;
     map->rows = (uint32_t)rows;
+    map->span = (uint32_t)span;
     return NULL;
 }
 
@@ -228,6 +231,14 @@ wl_status wl_launch_score_params(const wl_launch *launch, const float *given, in
     return WL_OK;
 }
 
+/* Is the word one of a list with commas between? */
+static bool is_among(const char *word, const char *list) {
+    size_t size = strlen(word);
+    for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (!strncmp(at, word, size) && (at[size] == ',' || !at[size])) return true;
+    return false;
+}
+
 wl_status wl_launch_fits(const wl_launch *launch, const wl_problem *problem) {
     for (int i = 0; i < launch->n_axes; i++) {
         int w = word_of(launch->axis[i].word);
@@ -235,7 +246,7 @@ wl_status wl_launch_fits(const wl_launch *launch, const wl_problem *problem) {
         if (wl_problem_table[w].kind == WL_WORD_INT)
             snprintf(asked, sizeof asked, "%" PRId64, problem->word[w].number);
         else snprintf(asked, sizeof asked, "%s", problem->word[w].name);
-        if (!strcmp(asked, launch->axis[i].value)) continue;
+        if (is_among(asked, launch->axis[i].value)) continue;
         if (w == WL_P_lse)
             return fail(WL_EINVAL,
                         "kernel %s sums rounded probabilities: its LSE would be off by 1e-3; leave "

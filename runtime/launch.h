@@ -9,8 +9,8 @@
      choice NAME          the candidate
      by LAYER REASON…     who chose it (`prefer RULE`, `name given`, …)
      arch ARCH            the machine its kernels are for; sm_90a when left out
-     axis WORD VALUE      a word of the problem that the candidate is made for; `lse no`: it has no
-                          LSE to give
+     axis WORD VALUE      a word of the problem that the candidate is made for, or several with
+                          commas between; `lse no`: it has no LSE to give
      value FORMULA        the change of a score, likewise
      score_param NAME DEFAULT LEAST MOST    a param of it, with a fraction
      keep FORMULA         the mask, where a spec declares it, as it is written there
@@ -21,7 +21,8 @@
                           also the generator's name of the source
      params FAMILY        which params struct (device/params.h) follows the tensor maps
      threads N / shared BYTES / cluster N
-     map TENSOR COLUMNS ROWS    one tensor map, box of ROWS x COLUMNS, 128-byte swizzle
+     map TENSOR COLUMNS ROWS [SPAN]    one tensor map, box of ROWS x COLUMNS, swizzle of SPAN
+                          bytes: 32, 64 or 128, which is meant when it is left out
    Unknown words are errors: a newer record never half-works. */
 #define WL_MAX_KERNELS 3
 #define WL_MAX_MAPS 8
@@ -31,7 +32,7 @@
 
 typedef struct {
     char tensor[16];
-    uint32_t columns, rows;
+    uint32_t columns, rows, span;
 } wl_map;
 typedef struct {
     char symbol[128], params[16];

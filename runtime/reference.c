@@ -107,11 +107,20 @@ static double changed(const wl_reference *r, double *name, double s) {
     return r->value ? wl_formula_value(r->value, name) : s;
 }
 
+/* Of q (0), k or v (2) of a batch and a head, of which there are `heads`. */
+static double scale_of(const wl_reference *r, int tensor, int64_t b, int64_t heads, int64_t head) {
+    const float *scale = r->scale_of[tensor];
+    return scale ? (double)scale[r->by_head ? b * heads + head : 0] : 1;
+}
+
 /* softmax(scale * q K^T) V over those of the first n keys that the mask keeps, into o; returns the
    log-sum-exp. */
 static double attend(state *s, int64_t n, double *name, double *o) {
     const wl_reference *r = s->r;
     double top = -INFINITY, sum = 0;
+    int64_t b = (int64_t)name[WL_F_batch], kv = (int64_t)name[WL_F_kv_head];
+    double scale = r->scale * scale_of(r, 0, b, r->heads, (int64_t)name[WL_F_head]) *
+                   scale_of(r, 1, b, r->kv_heads, kv);
     memset(o, 0, (size_t)r->dim_v * sizeof *o);
     for (int64_t j = 0; j < n; j++) {
         const float *k = s->k + j * r->dim;
@@ -120,7 +129,7 @@ static double attend(state *s, int64_t n, double *name, double *o) {
         if (weight == 0) continue;
         double dot = 0;
         for (int64_t c = 0; c < r->dim; c++) dot += (double)s->q[c] * k[c];
-        s->score[j] = changed(r, name, dot * r->scale) * weight;
+        s->score[j] = changed(r, name, dot * scale) * weight;
         top = fmax(top, s->score[j]);
     }
     for (int64_t j = 0; j < n; j++) {
@@ -130,7 +139,8 @@ static double attend(state *s, int64_t n, double *name, double *o) {
         sum += p;
         for (int64_t c = 0; c < r->dim_v; c++) o[c] += p * v[c];
     }
-    for (int64_t c = 0; c < r->dim_v && sum > 0; c++) o[c] /= sum;
+    double scale_v = scale_of(r, 2, b, r->kv_heads, kv);
+    for (int64_t c = 0; c < r->dim_v && sum > 0; c++) o[c] *= scale_v / sum;
     return sum > 0 ? top + log(sum) : -INFINITY;
 }
 
@@ -203,14 +213,16 @@ static double ratio(double error2, double norm2) {
     return norm2 > 0 ? sqrt(error2 / norm2) : INFINITY;
 }
 
-/* What rounding P and O to 16 bits costs on normal inputs; over few elements the ratio scatters. */
-static double norm_limit(wl_dtype dtype, int64_t elements) {
+/* What rounding P and O to 16 bits, or P to 8, costs on normal inputs; over few elements the ratio
+   scatters. */
+static double norm_limit(const wl_reference *r, int64_t elements) {
     bool few = elements < 1 << 16;
-    if (dtype == WL_BF16) return few ? 3.2e-3 : 2.4e-3;
+    if (r->eight) return few ? 4e-2 : 3.2e-2;
+    if (r->dtype == WL_BF16) return few ? 3.2e-3 : 2.4e-3;
     return few ? 6e-4 : 4e-4;
 }
 
-/* The LSE's limit is what float32 sums cost. */
+/* The LSE's limit is what float32 sums cost, or in 8 bits the tensor core's of 13. */
 static wl_status judge(const wl_difference *d) {
     if (!(d->norm_ratio <= d->norm_limit))
         return fail(WL_EVERIFY, "verification failed: norm ratio of O %.3g > %.3g", d->norm_ratio,
@@ -240,8 +252,9 @@ static void compare_row(const wl_reference *r, const wl_rows *rows, int64_t n, d
 
 wl_status wl_reference_compare(const wl_reference *r, const wl_rows *rows, wl_difference *out) {
     double sums[2] = {0, 0};
-    *out = (wl_difference){.rows = rows->of, .checked = rows->n, .lse_limit = 2e-5};
-    out->norm_limit = norm_limit(r->dtype, rows->n * r->dim_v);
+    *out = (wl_difference){.rows = rows->of, .checked = rows->n};
+    out->lse_limit = r->eight ? 1e-3 : 2e-5;
+    out->norm_limit = norm_limit(r, rows->n * r->dim_v);
     if (r->value && wl_formula_is_rough(r->value)) {
         out->norm_limit += ROUGH;
         out->lse_limit += ROUGH;

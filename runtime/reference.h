@@ -14,6 +14,9 @@ typedef struct {
     int64_t batch, heads, kv_heads, seq_q, seq_k, dim, dim_v;
     double scale;
     const uint16_t *q, *k, *v, *o;
+    bool eight; /* q, k and v were given to the kernel in 8 bits: P is rounded to as many */
+    bool by_head;
+    const float *scale_of[3]; /* of q, k and v, one or [batch][heads]; NULL: 1 */
     const float *lse;
     const wl_formula *keep; /* the mask; NULL: causal says it */
     int32_t params[WL_MAX_PARAMS];

@@ -4,23 +4,40 @@
 
 #include <inttypes.h>
 
-#define ELEMENT 2 /* bytes of bf16 and fp16 */
 #define GRAIN 16  /* TMA: addresses and strides are multiples of 16 bytes */
 #define MAX_EXTENT (1 << 30)
 #define MAX_STRIDE ((int64_t)1 << 40) /* bytes; TMA's strides have 40 bits */
 
 static const char *const dims[4] = {"batch", "seq", "heads", "dim"};
 
-static wl_status check_stride(const char *name, int i, int64_t stride) {
-    if (stride < 0 || stride >= MAX_STRIDE / ELEMENT)
-        return fail(WL_EINVAL, "%s.stride[%d] = %" PRId64 ": expected 0 to 2^39 - 1 elements", name,
-                    i, stride);
-    if (stride * ELEMENT % GRAIN)
+/* Numbers of CUtensorMapDataType: FLOAT16, BFLOAT16; 8 bits are UINT8 to the copy engine. */
+static const struct {
+    const char *name;
+    unsigned bytes;
+    int type;
+} dtypes[] = {[WL_BF16] = {"bf16", 2, 9},
+              [WL_FP16] = {"fp16", 2, 6},
+              [WL_E4M3] = {"e4m3", 1, 0},
+              [WL_E5M2] = {"e5m2", 1, 0}};
+
+const char *wl_dtype_name(wl_dtype dtype) {
+    return (size_t)dtype < sizeof dtypes / sizeof *dtypes ? dtypes[dtype].name : NULL;
+}
+
+unsigned wl_dtype_bytes(wl_dtype dtype) {
+    return wl_dtype_name(dtype) ? dtypes[dtype].bytes : 0;
+}
+
+static wl_status check_stride(const char *name, int i, int64_t stride, int64_t element) {
+    if (stride < 0 || stride >= MAX_STRIDE / element)
+        return fail(WL_EINVAL, "%s.stride[%d] = %" PRId64 ": expected 0 to 2^%d - 1 elements", name,
+                    i, stride, element == 1 ? 40 : 39);
+    if (stride * element % GRAIN)
         return fail(WL_EINVAL,
                     "%s.stride[%d] = %" PRId64 " elements is %" PRId64
                     " bytes; TMA needs a multiple "
                     "of %d: pad the rows or make the tensor contiguous",
-                    name, i, stride, stride * ELEMENT, GRAIN);
+                    name, i, stride, stride * element, GRAIN);
     return WL_OK;
 }
 
@@ -29,29 +46,31 @@ wl_status wl_view_check(const char *name, const wl_tensor *t, wl_view *out) {
     if ((uintptr_t)t->data % GRAIN)
         return fail(WL_EINVAL, "%s.data = %p is not aligned: TMA needs a multiple of %d bytes",
                     name, t->data, GRAIN);
-    if (t->dtype != WL_BF16 && t->dtype != WL_FP16)
-        return fail(WL_EINVAL, "%s.dtype = %d: expected WL_BF16 or WL_FP16", name, (int)t->dtype);
+    int64_t element = wl_dtype_bytes(t->dtype);
+    if (!element)
+        return fail(WL_EINVAL, "%s.dtype = %d: expected WL_BF16, WL_FP16, WL_E4M3 or WL_E5M2", name,
+                    (int)t->dtype);
     *out = (wl_view){name, *t, 0};
     for (int i = 0; i < 4; i++)
         if (t->shape[i] < 1 || t->shape[i] > MAX_EXTENT)
             return fail(WL_EINVAL, "%s.shape[%d] (%s) = %" PRId64 ": expected 1 to 2^30", name, i,
                         dims[i], t->shape[i]);
-    if (t->shape[3] * ELEMENT % GRAIN)
+    if (t->shape[3] * element % GRAIN)
         return fail(WL_EINVAL,
                     "%s.shape[3] = %" PRId64 ": expected a multiple of %d elements, %d bytes", name,
-                    t->shape[3], GRAIN / ELEMENT, GRAIN);
+                    t->shape[3], GRAIN / (int)element, GRAIN);
     if (t->stride[3] != 1)
         return fail(WL_EINVAL,
                     "%s.stride[3] = %" PRId64 ": the last dimension must be contiguous "
                     "(stride 1)",
                     name, t->stride[3]);
-    uint64_t bytes = (uint64_t)t->shape[3] * ELEMENT;
+    uint64_t bytes = (uint64_t)(t->shape[3] * element);
     for (int i = 0; i < 3; i++) {
         if (t->shape[i] == 1)
             out->view.stride[i] = t->shape[3]; /* never stepped: any stride is legal */
-        wl_status status = check_stride(name, i, out->view.stride[i]);
+        wl_status status = check_stride(name, i, out->view.stride[i], element);
         if (status) return status;
-        bytes += (uint64_t)(t->shape[i] - 1) * (uint64_t)out->view.stride[i] * ELEMENT;
+        bytes += (uint64_t)(t->shape[i] - 1) * (uint64_t)(out->view.stride[i] * element);
     }
     out->bytes = bytes;
     return WL_OK;
@@ -120,7 +139,8 @@ static bool rows_meet(const step *steps, int n, int64_t apart, int64_t row_a, in
 static bool interleaved(const wl_tensor *a, const wl_tensor *b) {
     step steps[3];
     int64_t inside, row_a = a->shape[3], row_b = b->shape[3];
-    int64_t apart = ((intptr_t)a->data - (intptr_t)b->data) / ELEMENT;
+    if (wl_dtype_bytes(a->dtype) != wl_dtype_bytes(b->dtype)) return false;
+    int64_t apart = ((intptr_t)a->data - (intptr_t)b->data) / (int)wl_dtype_bytes(a->dtype);
     int n = steps_of(a, b, steps);
     return n > 0 && short_step(steps, n, larger(row_a, row_b), &inside) == n &&
            !rows_meet(steps, n, apart, row_a, row_b);
@@ -134,19 +154,21 @@ wl_status wl_view_apart(const wl_view *out, const wl_view *in) {
                 in->name, in->name, out->name);
 }
 
-/* Enumerators of cuda.h: CU_TENSOR_MAP_DATA_TYPE_…, _SWIZZLE_128B, _L2_PROMOTION_L2_256B. */
-enum { TYPE_FP16 = 6, TYPE_BF16 = 9, SWIZZLE_128B = 3, PROMOTE_256B = 3 };
+/* Enumerators of cuda.h: CU_TENSOR_MAP_SWIZZLE_…, _L2_PROMOTION_L2_256B. */
+enum { SWIZZLE_32B = 1, SWIZZLE_64B = 2, SWIZZLE_128B = 3, PROMOTE_256B = 3 };
 
-wl_status wl_view_map(const wl_driver *driver, const wl_view *view, uint32_t columns, uint32_t rows,
-                      CUtensorMap *out) {
+wl_status wl_view_map(const wl_driver *driver, const wl_view *view, const uint32_t size[2],
+                      uint32_t span, CUtensorMap *out) {
     const wl_tensor *t = &view->view;
     const int64_t *n = t->shape, *s = t->stride;
     uint64_t extent[4] = {(uint64_t)n[3], (uint64_t)n[1], (uint64_t)n[2], (uint64_t)n[0]};
-    uint64_t stride[3] = {(uint64_t)s[1] * ELEMENT, (uint64_t)s[2] * ELEMENT,
-                          (uint64_t)s[0] * ELEMENT};
-    uint32_t box[4] = {columns, rows, 1, 1}, every[4] = {1, 1, 1, 1};
-    CUresult result = driver->cuTensorMapEncodeTiled(
-        out, t->dtype == WL_BF16 ? TYPE_BF16 : TYPE_FP16, 4, t->data, extent, stride, box, every, 0,
-        SWIZZLE_128B, PROMOTE_256B, 0);
+    uint64_t element = wl_dtype_bytes(t->dtype);
+    uint64_t stride[3] = {(uint64_t)s[1] * element, (uint64_t)s[2] * element,
+                          (uint64_t)s[0] * element};
+    uint32_t box[4] = {size[0], size[1], 1, 1}, every[4] = {1, 1, 1, 1};
+    int swizzle = span == 128 ? SWIZZLE_128B : span == 64 ? SWIZZLE_64B : SWIZZLE_32B;
+    CUresult result =
+        driver->cuTensorMapEncodeTiled(out, dtypes[t->dtype].type, 4, t->data, extent, stride, box,
+                                       every, 0, swizzle, PROMOTE_256B, 0);
     return result ? wl_driver_fail(driver, result, "cuTensorMapEncodeTiled") : WL_OK;
 }

@@ -51,7 +51,10 @@ typedef enum {
 
 typedef struct wl_context wl_context;
 
-typedef enum { WL_BF16 = 0, WL_FP16 = 1, WL_FP32 = 2 } wl_dtype;
+typedef enum { WL_BF16 = 0, WL_FP16 = 1, WL_FP32 = 2, WL_E4M3 = 3, WL_E5M2 = 4 } wl_dtype;
+/* What a scale of an 8-bit tensor is of, and how exact a call of such tensors is to be. */
+typedef enum { WL_SCALES_TENSOR = 0, WL_SCALES_HEAD = 1 } wl_scales;
+typedef enum { WL_BALANCED = 0, WL_ACCURATE = 1, WL_FAST = 2 } wl_precision;
 typedef enum { WL_MASK_NONE = 0, WL_MASK_CAUSAL = 1 } wl_mask;
 
 /* A strided view of device memory: [batch][seq][heads][dim] whatever the memory order.
@@ -88,7 +91,13 @@ typedef struct {
    q [batch][seq_q][heads][head_dim], k [batch][seq_k][kv_heads][head_dim],
    v [batch][seq_k][kv_heads][head_dim_v], o [batch][seq_q][heads][head_dim_v]; bf16 or fp16, all
    alike. heads is a multiple of kv_heads. causal is aligned bottom-right. A row that sees no key
-   gets O = 0 and LSE = -inf; seq_k may be 0 (k.data and v.data are then not looked at). */
+   gets O = 0 and LSE = -inf; seq_k may be 0 (k.data and v.data are then not looked at).
+   q, k and v may be e4m3 or e5m2, all alike, o bf16 or fp16. v is then given transposed,
+   [batch][head_dim_v][kv_heads][keys], keys contiguous and as many as seq_k rounded up to 16, those
+   beyond it zero, and permuted: within each 16, place 4 q + e holds key 2 q + e, for e of 2 and 3
+   key 2 q + e + 6. O = scale_v * softmax(scale * scale_q * scale_k * Q K^T + mask) V. Where a scale
+   is 0 or so small that the product is no normal number, it is taken for the least normal one; a
+   negative one is no scale, and NaN makes all NaN. */
 typedef struct {
     size_t size; /* sizeof(wl_forward_args), of this version or an older one */
     wl_tensor q, k, v, o;
@@ -110,6 +119,11 @@ typedef struct {
     const char *score_name; /* a change of the scores that a spec declares ("softcap"); or NULL */
     float score_args[4];    /* its params in the spec's order */
     int n_score_args;       /* how many are given: the others are the spec's */
+    const float *scale_q, *scale_k, *scale_v; /* of 8-bit tensors, in device memory: one, or with
+                               WL_SCALES_HEAD [batch][heads] and [batch][kv_heads]; NULL: 1 */
+    wl_scales scales;
+    wl_precision precision; /* of 8-bit tensors: balanced; accurate: an exact maximum, too; fast:
+                               sums of 13 bits, biased where keys are many and V has a mean */
 } wl_forward_args;
 
 /* Opens a context on the device of the calling thread's current CUDA context (device 0's primary

@@ -273,7 +273,8 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *map, int type, uint32_t rank, void 
         if (strides[i] % 16 || strides[i] >= (uint64_t)1 << 40) return INVALID_VALUE;
         m.strides[i] = strides[i];
     }
-    if (box[0] * 2 % 16 || box[0] * 2 > 128) return INVALID_VALUE;
+    uint32_t row = box[0] * (type ? 2 : 1);
+    if (row % 16 || row > 16u << swizzle) return INVALID_VALUE;
     _Static_assert(sizeof m <= sizeof *map, "room");
     memset(map, 0, sizeof *map);
     memcpy(map, &m, sizeof m);

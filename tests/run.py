@@ -368,7 +368,8 @@ def check_columns():
 # Each module may include what stands before it; the command, everything.
 LAYERS = ["warploom", "base", "problem", "box", "match", "spec", "gen", "driver", "compile",
           "cache", "bundle", "store", "launch", "tools", "tuned", "kernel", "tensor", "context",
-          "call", "attn", "tune", "npy", "formula", "reference", "json", "foreign", "cli"]
+          "call", "attn", "tune", "npy", "quantise", "formula", "reference", "json", "foreign",
+          "cli"]
 
 
 def check_layers():
@@ -413,15 +414,15 @@ def break_candidates(generator):
             file, line = place.rsplit(":", 1)
             places.setdefault(file, {}).setdefault(int(line), name)
     anyone = generator.ask("generated").split()[0]
-    masked = next(x for x in generator.ask("cover").split()
-                  if '"formula.cuh"' in generator.ask("source", x))
+    sources = {x: generator.ask("source", x) for x in generator.ask("cover").split()}
     for path in sorted(glob.glob(ROOT + "/templates/**/*", recursive=True)):
         file = os.path.relpath(path, ROOT)
         if os.path.isdir(path):
             continue
         lines = open(path, encoding="utf-8").read().splitlines()
         if file.endswith((".cuh", ".h")):
-            user = masked if file.endswith("formula.cuh") else anyone
+            include = f'"{os.path.basename(file)}"'
+            user = next((x for x in sources if include in sources[x]), anyone)
             lines_in = {i: user for i in range(1, len(lines) + 1)}
         elif file.endswith(".lua"):
             lines_in = {i: anyone for i, x in enumerate(lines, 1)

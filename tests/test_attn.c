@@ -414,7 +414,7 @@ static const struct {
     {nan_scale, "scale = nan: expected 0, which means 1/sqrt(head_dim), or a number from "
                 "2e-38 to 2e+38"},
     {null_k, "k.data is NULL"},
-    {bad_dtype, "v.dtype = 2: expected WL_BF16 or WL_FP16"},
+    {bad_dtype, "v.dtype = 2: expected WL_BF16, WL_FP16, WL_E4M3 or WL_E5M2"},
     {mixed_dtype, "o.dtype is fp16, but q.dtype is bf16: all four must be alike"},
     {zero_rows, "k.shape[1] (seq) = 0: expected 1 to 2^30"},
     {many_rows, "q.shape[1] (seq) = 1073741825: expected 1 to 2^30"},

@@ -109,7 +109,7 @@ class Command(Base):
                 (("build", "-o", "x", "--arch", "sm_80", NAME), 2,
                  "--arch: expected sm_90a, or compute_90a for the simulator, got 'sm_80'"),
                 (("build", "-o", "x", "--workload", "work"), 2,
-                 "work:3: problem: dtype is missing: bf16 or fp16"),
+                 "work:3: problem: dtype is missing: bf16, fp16, e4m3 or e5m2"),
                 (("build", "-o", "x", "--workload", "cut"), 2,
                  "cut: has a NUL byte: expected text, a problem a line"),
                 (("build", "-o", "x", "fwd_none"), 2, "fwd_none"),

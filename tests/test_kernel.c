@@ -69,7 +69,10 @@ static const struct {
     {"axis dtype", "launch record, line 1, 'axis dtype': a word is missing"},
     {"set tile_m 1.5", "launch record, line 1, 'set tile_m 1.5': expected a whole number"},
     {"set ", "launch record, line 1, 'set ': a word is missing"},
-    {"kernel a\nmap q 65 64", "launch record, line 2, 'map q 65 64': number out of range"},
+    {"kernel a\nmap q 129 64", "launch record, line 2, 'map q 129 64': number out of range"},
+    {"kernel a\nmap q 64 64 256", "launch record, line 2, 'map q 64 64 256': number out of range"},
+    {"kernel a\nmap q 64 64 96",
+     "launch record, line 2, 'map q 64 64 96': the span is 32, 64 or 128"},
     {"kernel a\nmap q 64 257", "launch record, line 2, 'map q 64 257': number out of range"},
     {"param left 1 0", "launch record, line 1, 'param left 1 0': expected a whole number"},
     {"param left 1 0 3000000000",
@@ -96,7 +99,7 @@ TEST(too_much_is_refused) {
         const char *line, *message;
         int times;
     } rows[] = {
-        {"axis dtype bf16\n", "launch record, line 17, 'axis dtype bf16': too many axes", 17},
+        {"axis dtype bf16\n", "launch record, line 20, 'axis dtype bf16': too many axes", 20},
         {"param x 1 0 2\n", "launch record, line 5, 'param x 1 0 2': too many params", 5},
         {"score_param x 1.5 0 2\n",
          "launch record, line 5, 'score_param x 1.5 0 2': too many params", 5},

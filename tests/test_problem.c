@@ -113,7 +113,7 @@ TEST(bad_problems) {
         {LEAST " =64", "problem: unknown word ''"},
         {LEAST " mask=none", "problem: mask is given twice"},
         {"", "problem: head_dim is missing: elements of a query and key row"},
-        {"head_dim=128", "problem: dtype is missing: bf16 or fp16"},
+        {"head_dim=128", "problem: dtype is missing: bf16, fp16, e4m3 or e5m2"},
         {"head_dim=128 dtype=bf16 mask=none layout=bshd", "problem: seq_q is missing: query rows"},
         {"head_dim=", "head_dim: expected a whole number from 1 to 65536, got ''"},
         {"head_dim=0", "head_dim: expected a whole number from 1 to 65536, got '0'"},

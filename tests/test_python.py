@@ -49,6 +49,7 @@ class Tensor:
 
 torch = types.ModuleType("torch")
 torch.bfloat16, torch.float16, torch.float32 = "bfloat16", "float16", "float32"
+torch.float8_e4m3fn, torch.float8_e5m2 = "float8_e4m3fn", "float8_e5m2"
 torch.empty = Tensor
 torch.is_grad_enabled = lambda: False
 torch.cuda = types.SimpleNamespace(

@@ -209,7 +209,8 @@ class Command(Simulator):
         with open(os.path.join(ROOT, "templates/parts/fwd_consume.in"), encoding="utf-8") as file:
             parts = file.read().split("\n")
         store = next(i for i, text in enumerate(parts, 1) if " store_rows(" in text)
-        place = rf"templates/parts/fwd_consume\.in:{store}, called at templates/fwd\.cu\.in:\d+"
+        place = rf"templates/parts/fwd_consume\.in:{store}, called at "
+        place += r"templates/parts/fwd_kernel\.in:\d+"
         self.assertRegex(row["where"], rf"^{place}$")
         self.assertRegex(row["text"], rf"written by warp \d+ \(stmatrix[a-z0-9.:]*, {place}, PTX ")
         self.assertNotIn(" line ", row["text"])

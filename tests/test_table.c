@@ -163,7 +163,7 @@ TEST(bad_tables) {
         {HEAD "entries:\n  - {problem: head_dim=7 colour=red, use: a, us: 1}\n",
          "mine.yaml:10:15: problem: unknown word 'colour'"},
         {HEAD "entries:\n  - {problem: head_dim=32, use: a, us: 0}\n",
-         "mine.yaml:10:15: problem: dtype is missing: bf16 or fp16\n"
+         "mine.yaml:10:15: problem: dtype is missing: bf16, fp16, e4m3 or e5m2\n"
          "mine.yaml:10:40: us: expected a time in microseconds, got '0'"},
         {HEAD "entries:\n  - {problem: [1], use: a, us: x, runner_up: {us: 1e3}, note: 1}\n",
          "mine.yaml:10:15: problem: expected a line of text, got a list\n"

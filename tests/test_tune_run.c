@@ -428,8 +428,8 @@ TEST(several_problems) {
     wl_tuned r;
     tune_fakes("fwd_good_100");
     CHECK_FAIL(wl_tune(ctx, problems, 3, &options), WL_EINVAL,
-               "problem: dtype is missing: bf16 or fp16");
-    CHECK_STR(l.failed, "problem: dtype is missing: bf16 or fp16");
+               "problem: dtype is missing: bf16, fp16, e4m3 or e5m2");
+    CHECK_STR(l.failed, "problem: dtype is missing: bf16, fp16, e4m3 or e5m2");
     CHECK(found(FULL, &r));
     wl_tuned_free(&r);
     CHECK(found(CAUSAL, &r));

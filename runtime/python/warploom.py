@@ -5,7 +5,10 @@
 
 q is (batch, seq_q, heads, head_dim), k and v are (batch, seq_k, kv_heads, …); bf16 or fp16; any
 strides of multiples of 16 bytes with a contiguous last dimension. The call is queued on the current
-stream. Errors are raised as warploom.Error. No backward yet: gradients are off or not asked for."""
+stream. Errors are raised as warploom.Error. No backward yet: gradients are off or not asked for.
+    o = warploom.forward(q8, k8, warploom.turned(v8), scales=(sq, sk, sv), precision="balanced")
+takes 8-bit tensors: values times float32 scales of one element, or of (batch, heads) and twice
+(batch, kv_heads)."""
 import ctypes
 import functools
 import os
@@ -15,9 +18,11 @@ import threading
 import torch
 
 _VARIANTS, _CONTEXTS, _LOCK = [], [], threading.RLock()
-_DTYPES, _HERE = {torch.bfloat16: 0, torch.float16: 1}, os.path.dirname(os.path.abspath(__file__))
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_DTYPES = {torch.bfloat16: 0, torch.float16: 1, torch.float8_e4m3fn: 3, torch.float8_e5m2: 4}
+_PRECISIONS = {"balanced": 0, "accurate": 1, "fast": 2}
 # struct wl_forward_args: size, four tensors, lse, mask, scale, variant, kernel, stream, sms, …
-_ARGS = struct.Struct("@N" + "Pi8q" * 4 + "PifPPPiPNP5iP4fi0P")
+_ARGS = struct.Struct("@N" + "Pi8q" * 4 + "PifPPPiPNP5iP4fi0P" + "3P2i0P")
 
 
 class Error(RuntimeError):
@@ -94,8 +99,33 @@ def _stream(index):
         return torch.cuda.current_stream(index).cuda_stream
 
 
+def _is_8bit(t):
+    return _DTYPES.get(t.dtype, 0) >= 3
+
+
+def turned(v):
+    """8-bit v, (batch, seq_k, kv_heads, dim_v), as forward takes it: (batch, dim_v, kv_heads,
+    keys), keys rounded up to 16 and permuted within each 16."""
+    v8 = v.view(torch.uint8).permute(0, 3, 2, 1)
+    v8 = torch.nn.functional.pad(v8, (0, -v8.shape[3] % 16))
+    v8 = v8.unflatten(3, (-1, 2, 4, 2)).transpose(4, 5).flatten(3)
+    return v8.contiguous().view(v.dtype)
+
+
+def _scales(q, k, scales):
+    """Their addresses, and 1 where there is one for each batch and head."""
+    by_head = any(s is not None and s.numel() > 1 for s in scales)
+    for s, t in zip(scales, (q, k, k)):
+        count = t.shape[0] * t.shape[2] if by_head else 1
+        if s is not None and (s.dtype != torch.float32 or s.numel() != count or not s.is_cuda
+                              or not s.is_contiguous()):
+            raise Error(f"scales: expected contiguous float32 CUDA tensors, here of {count} "
+                        "elements, or None")
+    return [s.data_ptr() if s is not None else 0 for s in scales] + [int(by_head)]
+
+
 def _pack(q, k, v, o, lse, causal, scale, variant, kernel, sms=0, mask=None, mask_args=(),
-          score=None, score_args=()):
+          score=None, score_args=(), scales=(None, None, None), precision="balanced"):
     if scale is not None and not 2e-38 <= scale <= 2e38:
         raise Error(f"scale = {scale}: expected None, or a number from 2e-38 to 2e+38")
     fields = [_ARGS.size]
@@ -105,21 +135,25 @@ def _pack(q, k, v, o, lse, causal, scale, variant, kernel, sms=0, mask=None, mas
         if dtype is None or not t.is_cuda or t.dim() != 4 or empty:
             raise Error(f"{name} is {'an empty' if empty else 'a'} {tuple(t.shape)} {t.dtype} "
                         f"tensor on {t.device}: expected (batch, seq, heads, dim), none of them 0 "
-                        "but seq of k and v, dtype bfloat16 or float16, on a CUDA device")
+                        "but seq of k and v, dtype bfloat16, float16 or 8-bit float, on a CUDA "
+                        "device")
         if t.requires_grad and torch.is_grad_enabled():
             raise Error(f"{name} requires a gradient: no backward yet, call under torch.no_grad()")
         fields += (t.data_ptr(), dtype, *t.shape, *t.stride())
     return _ARGS.pack(*fields, lse.data_ptr() if lse is not None else 0, int(causal), scale or 0.0,
                       _address(variant), _address(kernel), _stream(q.get_device()), sms, 0, 0,
                       _address(mask), *(*mask_args, 0, 0, 0, 0)[:4], len(mask_args),
-                      _address(score), *(*score_args, 0, 0, 0, 0)[:4], len(score_args))
+                      _address(score), *(*score_args, 0, 0, 0, 0)[:4], len(score_args),
+                      *_scales(q, k, scales), _PRECISIONS[precision])
 
 
 def _outputs(q, v, out, lse, return_lse):
     if q.dim() != 4 or v.dim() != 4:
         raise Error(f"q has {q.dim()} dimensions, v {v.dim()}: expected (batch, seq, heads, dim)")
     batch, rows, heads, _ = q.shape
-    if out is None:
+    if out is None and _is_8bit(q):
+        out = torch.empty(batch, rows, heads, v.shape[1], dtype=torch.bfloat16, device=q.device)
+    elif out is None:
         out = torch.empty(batch, rows, heads, v.shape[3], dtype=q.dtype, device=q.device)
     if lse is None and return_lse:
         lse = torch.empty(batch, heads, rows, dtype=torch.float32, device=q.device)
@@ -131,24 +165,26 @@ def _outputs(q, v, out, lse, return_lse):
 
 
 def forward(q, k, v, causal=False, scale=None, out=None, return_lse=False, *, lse=None,
-            variant=None, kernel=None, sms=0, mask=None, mask_args=(), score=None, score_args=()):
+            variant=None, kernel=None, sms=0, mask=None, mask_args=(), score=None, score_args=(),
+            **eight):
     """softmax(scale * q k^T + mask) v into out (made if None), causal aligned bottom-right, scale
     None as 1/sqrt(head_dim). lse is log sum exp per row, float32 (batch, heads, seq_q); without it
-    out may differ by a rounding. variant, mask, score (with params): of a spec; sms: most to take.
-    """
+    out may differ by a rounding. variant, mask, score (with params): of a spec; sms: most to take;
+    of 8-bit tensors scales=(q's, k's, v's), precision="balanced", "accurate" or "fast"."""
     out, lse = _outputs(q, v, out, lse, return_lse)
     args = _pack(q, k, v, out, lse, causal, scale, variant, kernel, sms, mask, mask_args, score,
-                 score_args)
+                 score_args, **eight)
     _check(library().wl_forward(_context(q.get_device()), args))
     return (out, lse) if return_lse else out
 
 
 def prepared(q, k, v, causal=False, scale=None, out=None, return_lse=False, *, lse=None,
-             variant=None, kernel=None, sms=0, mask=None, mask_args=(), score=None, score_args=()):
+             variant=None, kernel=None, sms=0, mask=None, mask_args=(), score=None, score_args=(),
+             **eight):
     """(library, context, args), loaded: library.wl_forward(context, args) launches, given out."""
     out, lse = _outputs(q, v, out, lse, return_lse)
     args = _pack(q, k, v, out, lse, causal, scale, variant, kernel, sms, mask, mask_args, score,
-                 score_args)
+                 score_args, **eight)
     _check(library().wl_prepare(_context(q.get_device()), args))
     return library(), _context(q.get_device()), args
 

@@ -20,6 +20,9 @@ struct fwd_params {
     float scale_log2; /* softmax scale * log2(e) */
     int mask_args[4]; /* of a mask that a spec declares, in its order */
     float score_args[4]; /* and of a score */
+    /* Of 8-bit tensors; null: 1. A scale is pair number times scale_step: 0 or 1. */
+    const float *scale_q, *scale_k, *scale_v;
+    int scale_step;
 };
 
 #endif

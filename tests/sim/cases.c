@@ -45,7 +45,8 @@ static void run_shape(harness *h, subject *k, int index, int n_schedules) {
     bool bhsd = index & 1;
     uint16_t *first = NULL;
     float *first_lse = NULL;
-    make_tensors(h, k, &s, (uint64_t)index);
+    h->by_head = index & 2;
+    make_tensors(h, k, &s, (uint64_t)index, bhsd);
     for (int i = 0; i < n_schedules; i++) {
         set_schedule(h, schedules[i % SCHEDULES].order, (uint64_t)i, schedules[i % SCHEDULES].sms);
         wl_status status = run_forward(h, k, &s, bhsd);

@@ -9,7 +9,9 @@
 #include <string.h>
 
 #include "context.h"
+#include "quantise.h"
 #include "reference.h"
+#include "tensor.h"
 
 enum { Q, K, V, O, TENSORS };
 
@@ -20,7 +22,8 @@ typedef struct {
 /* What a kernel is made for, by its launch record. */
 typedef struct {
     const char *name;
-    wl_dtype dtype;
+    wl_dtype dtype, element; /* element: of q, k and v on the device */
+    wl_precision precision;
     bool causal, lse; /* lse: it has one to give */
     int dim, dim_v;
     char mask[33], score[33]; /* of a spec, or "" */
@@ -34,8 +37,9 @@ typedef struct {
     const wl_driver *driver;
     wl_context *ctx;
     uint16_t *host[TENSORS];
-    float *lse;
-    CUdeviceptr device[TENSORS], device_lse;
+    float *lse, *scale[O];
+    bool by_head;
+    CUdeviceptr device[TENSORS], device_lse, device_scale[O];
     size_t bytes[TENSORS], lse_bytes;
     uint8_t *executed; /* an instruction each; NULL: not asked for */
     int sms;           /* that a launch may use */
@@ -87,7 +91,10 @@ __attribute__((unused)) static void read_subject(const harness *h, const char *n
         const char *word = record->axis[i].word, *value = record->axis[i].value;
         if (!strcmp(word, "head_dim")) out->dim = atoi(value);
         if (!strcmp(word, "head_dim_v")) out->dim_v = atoi(value);
-        if (!strcmp(word, "dtype")) out->dtype = !strcmp(value, "fp16") ? WL_FP16 : WL_BF16;
+        for (wl_dtype d = WL_BF16; d <= WL_E5M2 && !strcmp(word, "dtype"); d++)
+            if (wl_dtype_name(d) && !strcmp(value, wl_dtype_name(d))) out->element = out->dtype = d;
+        if (!strcmp(word, "out_dtype")) out->dtype = !strcmp(value, "fp16") ? WL_FP16 : WL_BF16;
+        if (!strcmp(word, "precision")) out->precision = *value == 'f' ? WL_FAST : WL_BALANCED;
         if (!strcmp(word, "mask")) out->causal = !strcmp(value, "causal");
         if (!strcmp(word, "mask") && *record->keep) strcpy(out->mask, value);
         if (!strcmp(word, "score") && *record->value) strcpy(out->score, value);
@@ -136,19 +143,44 @@ static void extents(const subject *k, const shape *s, int t, int64_t out[4]) {
     memcpy(out, n, sizeof n);
 }
 
+static wl_bytes bytes_of(const harness *h, const subject *k, const shape *s, int t, bool bhsd) {
+    wl_bytes out = {.host = k->dtype, .element = k->element, .bhsd = bhsd, .by_head = h->by_head,
+                    .data = h->host[t]};
+    extents(k, s, t, out.shape);
+    return out;
+}
+
+/* Rounds q, k or v to 8 bits. */
+static void make_bytes(harness *h, const wl_bytes *t, int i) {
+    const wl_driver *d = h->driver;
+    size_t scales = sizeof(float) * (size_t)wl_bytes_scales(t);
+    h->scale[i] = wl_alloc(scales);
+    wl_bytes_round(t, h->scale[i]);
+    uint8_t *codes = wl_alloc(h->bytes[i]);
+    (i == V ? wl_bytes_turned : wl_bytes_codes)(t, codes);
+    d->cuMemcpyHtoD_v2(h->device[i], codes, h->bytes[i]);
+    free(codes);
+    d->cuMemAlloc_v2(&h->device_scale[i], scales);
+    d->cuMemcpyHtoD_v2(h->device_scale[i], h->scale[i], scales);
+}
+
 /* Host inputs by seed, device copies of all; outputs NaN. */
 __attribute__((unused)) static void make_tensors(harness *h, const subject *k, const shape *s,
-                                                 uint64_t seed) {
+                                                 uint64_t seed, bool bhsd) {
     const wl_driver *d = h->driver;
     for (int t = 0; t < TENSORS; t++) {
         int64_t n[4];
         extents(k, s, t, n);
         size_t count = (size_t)(n[0] * n[1] * n[2] * n[3]);
         h->bytes[t] = 2 * count;
+        bool eight = t != O && k->element != k->dtype;
+        if (eight && t == V) h->bytes[t] = 2 * count / (size_t)n[1] * (size_t)wl_bytes_keys(n[1]);
         h->host[t] = wl_alloc(h->bytes[t]);
         if (t != O) wl_reference_random(seed, (uint64_t)t, k->dtype, count, h->host[t]);
         d->cuMemAlloc_v2(&h->device[t], h->bytes[t]);
-        d->cuMemcpyHtoD_v2(h->device[t], h->host[t], h->bytes[t]);
+        const wl_bytes tensor = bytes_of(h, k, s, t, bhsd);
+        if (eight) make_bytes(h, &tensor, t);
+        else d->cuMemcpyHtoD_v2(h->device[t], h->host[t], h->bytes[t]);
     }
     h->lse_bytes = 4 * (size_t)s->batch * (size_t)s->heads * (size_t)s->seq_q;
     h->lse = wl_alloc(h->lse_bytes);
@@ -160,14 +192,26 @@ __attribute__((unused)) static void free_tensors(harness *h) {
         h->driver->cuMemFree_v2(h->device[t]);
         free(h->host[t]);
     }
+    for (int t = Q; t <= V; t++) {
+        if (h->device_scale[t]) h->driver->cuMemFree_v2(h->device_scale[t]);
+        free(h->scale[t]);
+        h->device_scale[t] = 0;
+        h->scale[t] = NULL;
+    }
     h->driver->cuMemFree_v2(h->device_lse);
     free(h->lse);
 }
 
 static wl_tensor tensor_of(const harness *h, const subject *k, const shape *s, int t, bool bhsd) {
-    wl_tensor out = {.data = (void *)(uintptr_t)h->device[t], .dtype = k->dtype};
+    wl_tensor out = {.data = (void *)(uintptr_t)h->device[t],
+                     .dtype = t == O ? k->dtype : k->element};
     int64_t *n = out.shape;
     extents(k, s, t, n);
+    if (t == V && k->element != k->dtype) {
+        int64_t keys = wl_bytes_keys(n[1]), dim = n[3];
+        return (wl_tensor){out.data, k->element, {n[0], dim, n[2], keys},
+                           {n[2] * dim * keys, keys, dim * keys, 1}};
+    }
     out.stride[0] = n[1] * n[2] * n[3];
     out.stride[1] = bhsd ? n[3] : n[2] * n[3];
     out.stride[2] = bhsd ? n[1] * n[3] : n[3];
@@ -199,7 +243,12 @@ __attribute__((unused)) static wl_status run_forward(harness *h, const subject *
                             .mask_name = *k->mask ? k->mask : NULL,
                             .n_mask_args = k->n_params,
                             .score_name = *k->score ? k->score : NULL,
-                            .n_score_args = k->n_score_params};
+                            .n_score_args = k->n_score_params,
+                            .scale_q = (float *)(uintptr_t)h->device_scale[Q],
+                            .scale_k = (float *)(uintptr_t)h->device_scale[K],
+                            .scale_v = (float *)(uintptr_t)h->device_scale[V],
+                            .scales = h->by_head,
+                            .precision = k->precision};
     memcpy(args.score_args, k->score_params, sizeof k->score_params);
     memcpy(args.mask_args, k->params, sizeof k->params);
     d->cuMemsetD8_v2(h->device[O], 0xff, h->bytes[O]);
@@ -236,6 +285,9 @@ __attribute__((unused)) static wl_status check_forward(const harness *h, const s
                                     .q = h->host[Q],
                                     .k = h->host[K],
                                     .v = h->host[V],
+                                    .eight = k->element != k->dtype,
+                                    .by_head = h->by_head,
+                                    .scale_of = {h->scale[Q], h->scale[K], h->scale[V]},
                                     .o = h->host[O],
                                     .lse = k->lse ? h->lse : NULL};
     return wl_reference_check(&reference, work, &difference);

@@ -53,7 +53,7 @@ typedef enum { SILENT, WRONG, FOUND } verdict;
 
 static verdict run_one(harness *h, const subject *k, int index, int run, outputs *whole) {
     shape s = shape_of(index);
-    make_tensors(h, k, &s, (uint64_t)index);
+    make_tensors(h, k, &s, (uint64_t)index, false);
     int n = index >= SHAPES ? 1 : run < RUNS ? sms[index] : 2 + run % 3;
     set_schedule(h, run ? SIM_RANDOM : SIM_LAZY, (uint64_t)(run + 1), n);
     wl_status status = run_forward(h, k, &s, false);

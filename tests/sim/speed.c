@@ -69,7 +69,7 @@ static double time_reading(const harness *h, const subject *k) {
 static double time_forward(harness *h, const subject *k, const shape *s, clockid_t clock,
                            int times) {
     double best = INFINITY;
-    make_tensors(h, k, s, 1);
+    make_tensors(h, k, s, 1, false);
     for (int i = 0; i <= times; i++) {
         double start = seconds(clock);
         need(run_forward(h, k, s, false), "forward");
@@ -136,7 +136,7 @@ int main(int argc, char **argv) {
            one / two, can, both / second);
     double ratio = fmin(both / second / 2, two / one);
     judge("two threads to one, by CPU time or the clock", ratio, 1 / 1.7, "x");
-    make_tensors(&h, &k, &large, 1);
+    make_tensors(&h, &k, &large, 1, false);
     double few = peak_megabytes(&h, &k, 2), many = peak_megabytes(&h, &k, 18);
     judge("memory of a resident block", (many - few) / 16, 4, "MB");
     free_tensors(&h);
