@@ -225,11 +225,12 @@ size_t wl_cache_sweep(int folder) {
 
 /* ---- put ---- */
 
-/* Tells backup programs that all of this can be made again (bford.info/cachedir). */
+/* Tells backup programs that all of this can be made again (bford.info/cachedir). Not in DIR, which
+   may be a folder that has more in it, whoever named it. */
 static void make_tag(const wl_cache *cache) {
     static const char text[] = "Signature: 8a477f597d28d172789f06886806bc55\n"
                                "# This directory holds compiled kernels of warploom.\n";
-    char *path = wl_format("%s/CACHEDIR.TAG", cache->dir);
+    char *path = wl_format("%s/" WL_CACHE_TOP "/CACHEDIR.TAG", cache->dir);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (fd >= 0 && !wl_write_all(fd, text, sizeof text - 1)) unlink(path);
     if (fd >= 0) close(fd);

@@ -96,7 +96,7 @@ TEST(put_and_get) {
     CHECK(put("again"));
     CHECK_STR(got(), "again");
     CHECK(!stat(path, &info) && !(info.st_mode & 022));
-    snprintf(tag, sizeof tag, "%s/CACHEDIR.TAG", wl_cache_dir(cache));
+    snprintf(tag, sizeof tag, "%s/v2/CACHEDIR.TAG", wl_cache_dir(cache));
     wl_buf buf = {0};
     CHECK_INT(wl_file_read(tag, 1000, &buf), WL_OK);
     CHECK(!strncmp(buf.data, "Signature: 8a477f597d28d172789f06886806bc55\n", 44));
@@ -444,7 +444,7 @@ TEST(a_linked_folder) {
     CHECK_STR(shell("mkdir -m 0700 %1$s/elsewhere && ln -s elsewhere %1$s/c"), "");
     CHECK(put("payload"));
     CHECK_STR(got(), "payload");
-    CHECK_STR(shell("ls %s/elsewhere"), "CACHEDIR.TAG\nv2");
+    CHECK_STR(shell("ls %s/elsewhere"), "v2"); /* which may have more than a cache in it */
 }
 
 /* The modes are what SECURITY.md says, whatever the umask is. */
