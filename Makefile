@@ -102,6 +102,7 @@ FUZZ_SIM_C := $(filter-out runtime/sim/cuda%,$(SIM_C)) gen/base.c runtime/json.c
 FUZZ_GEN_C := $(GEN_C) $(BUILD)/embed.c
 $(addprefix $(BUILD)/fuzz/fuzz_,ptx launch tmap): FUZZ_C = $(FUZZ_SIM_C)
 $(addprefix $(BUILD)/fuzz/fuzz_,spec template): FUZZ_C = $(FUZZ_GEN_C) -llua5.4 -lyaml
+$(BUILD)/fuzz/fuzz_formula: FUZZ_C = $(FUZZ_GEN_C) runtime/formula.c -llua5.4 -lyaml
 $(BUILD)/fuzz/fuzz_entry: FUZZ_C = gen/base.c gen/problem.c runtime/launch.c \
 	$(wildcard runtime/cache*.c)
 $(BUILD)/fuzz/fuzz_bundle: FUZZ_C = gen/base.c runtime/bundle.c runtime/bundle_sign.c -lzstd

@@ -178,6 +178,18 @@ TEST(bad_formulas_are_told_at_their_place) {
     wl_gen_close(gen);
 }
 
+/* What a derivative's factors come to, nobody wrote: it is no error, however large. */
+TEST(derivatives_beyond_a_float) {
+    wl_gen *gen;
+    wl_buf out = {0};
+    CHECK_INT(wl_gen_open(&gen), WL_OK);
+    CHECK_INT(read_formula(gen, "value", "s * 38 * 3e38 + s", "large"), WL_OK);
+    CHECK_INT(wl_gen_call(gen, "formula", "large scores m", &out), WL_OK);
+    CHECK(strstr(out.data, "\nderivative ((38.0 * 3.0000000000000001e+38) + 1.0)\n"));
+    wl_gen_close(gen);
+    wl_buf_free(&out);
+}
+
 /* A formula is cut short anywhere, and each of its characters put in the place of others: it is
    read or refused with a place, and nothing else happens. */
 TEST(mangled_formulas) {

@@ -4,6 +4,7 @@ SPDX-License-Identifier: BSD-3-Clause"""
 import ctypes
 import os
 import struct
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -165,6 +166,44 @@ class Calls(unittest.TestCase):
             library.wl_close(other)
             self.context = lost
         del os.environ["WARPLOOM_SPECS"]
+
+    def test_a_bundle_serves_a_variant_by_its_text(self):
+        """Made from a file of the same text; then there is neither generator nor cache."""
+        text = (b"extends: fwd\nname: mine\nmasks:\n  near: {keep: 'row - col <= left and "
+                b"col <= row', params: {left: 40}}\n")
+        spec, bundle = (os.path.join(temporary.name, x) for x in ("a.yaml", "a.wlb"))
+        with open(spec, "wb") as file:
+            file.write(text)
+        made = subprocess.run([
+            BUILD + "/warploom", "bundle", "build", "-o", bundle, "--arch", "compute_90a", "--spec",
+            spec, f"variant=mine mask=near head_dim={D} dtype=bf16 layout=bshd batch={self.batch} "
+            f"heads={self.heads} seq_q={self.rows} seq_k={self.keys}"], capture_output=True)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        args = self.usual(NONE)
+        args.mask_name, args.mask_args[0], args.n_mask_args = b"window", 40, 1
+        self.forward(args)
+        want = self.results(args)
+        args = self.usual(NONE)
+        args.variant, args.mask_name = b"mine", b"near"
+        there = {"WARPLOOM_BUNDLES": bundle, "WARPLOOM_JIT": "off", "WARPLOOM_CACHE": "off",
+                 "WARPLOOM_GEN": "/none.so"}
+        os.environ.update(there)
+        lost, self.context = self.context, ctypes.c_void_p()
+        try:
+            self.assertEqual(library.wl_open(ctypes.byref(self.context), None), 0)
+            self.assertEqual(library.wl_variant_add(self.context, text), 0, library.wl_error())
+            self.forward(args)
+            self.assertEqual(self.results(args), want)
+            library.wl_close(self.context)
+            self.assertEqual(library.wl_open(ctypes.byref(self.context), None), 0)
+            self.assertEqual(library.wl_variant_add(self.context, text + b"# other\n"), 0)
+            self.forward(args, 4)
+            self.assertIn(b"made with other specs", library.wl_error())
+            library.wl_close(self.context)
+        finally:
+            self.context = lost
+            for name in there:
+                del os.environ[name]
 
     def test_batches_far_apart(self):
         """Two sequences 2^33 elements and more from each other, in memory that is not all there."""
