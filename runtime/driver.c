@@ -126,7 +126,7 @@ wl_status wl_driver_get(const char *device, const wl_driver **out) {
     static bool ready[2];
     wl_status status = WL_OK;
     *out = NULL;
-    if (!device) device = wl_env("WARPLOOM_DEVICE") ? wl_env("WARPLOOM_DEVICE") : "gpu";
+    if (!device || !*device) device = wl_env("WARPLOOM_DEVICE") ? wl_env("WARPLOOM_DEVICE") : "gpu";
     bool simulator = !strcmp(device, "sim");
     if (!simulator && strcmp(device, "gpu"))
         return fail(WL_EINVAL, "device: expected gpu or sim, got '%s'", device);

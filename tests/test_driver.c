@@ -61,6 +61,7 @@ TEST(no_simulator) {
     const wl_driver *other;
     CHECK_FAIL(wl_driver_get("cpu", &other), WL_EINVAL,
                "device: expected gpu or sim, got 'cpu'");
+    CHECK_INT(wl_driver_get("", &other), WL_OK); /* as other options: not given */
     setenv("WARPLOOM_DEVICE", "sim", 1);
     setenv("WARPLOOM_SIM", "/nonexistent/libcuda.so.1", 1);
     CHECK_FAIL(wl_driver_get(NULL, &other), WL_EDEVICE,
