@@ -69,8 +69,8 @@ wl_status cli_bundle(const cli_args *args);
 wl_status cli_bundle_build(const cli_args *args);
 wl_status cli_bundle_record(const cli_args *args);
 wl_status cli_bundle_link(const cli_args *args);
-/* A bundle's bytes. EINVAL, EVERIFY: it is none, or damaged. */
-wl_status cli_bundle_read(const char *path, wl_buf *out);
+/* A bundle's bytes. EINVAL, EVERIFY: none, damaged, or (trusted) by no key of WARPLOOM_TRUST. */
+wl_status cli_bundle_read(const char *path, bool trusted, wl_buf *out);
 
 /* Prints this thread's message, if there is one, on stderr and clears it. */
 void cli_complain(wl_status status);

@@ -13,12 +13,17 @@
 #include "cli.h"
 #include "tuned.h"
 
-/* With the keys of WARPLOOM_TRUST, as the library. */
-static wl_status open_bundle(const char *path, wl_bundle **out) {
+/* The keys of WARPLOOM_TRUST, as the library has them. */
+static wl_status read_trust(wl_trust *out) {
     const char *file = wl_env("WARPLOOM_TRUST");
-    wl_trust trust = {0};
+    *out = (wl_trust){0};
+    return file ? wl_trust_read(file, out) : WL_OK;
+}
+
+static wl_status open_bundle(const char *path, wl_bundle **out) {
+    wl_trust trust;
     *out = NULL;
-    wl_status status = file ? wl_trust_read(file, &trust) : WL_OK;
+    wl_status status = read_trust(&trust);
     if (!status) status = wl_bundle_open(out, path, &trust);
     wl_trust_free(&trust);
     return status;
@@ -201,16 +206,19 @@ static wl_status verify(const cli_args *args) {
     return status;
 }
 
-/* Unsigned or not, it must be whole; what is looked at are the bytes that the caller gets. */
-wl_status cli_bundle_read(const char *path, wl_buf *out) {
+/* It must be whole; what is looked at are the bytes that the caller gets. */
+wl_status cli_bundle_read(const char *path, bool trusted, wl_buf *out) {
     wl_bundle *b = NULL;
-    wl_status status = wl_file_read(path, WL_BUNDLE_LIMIT, out);
-    if (!status) status = wl_bundle_open_bytes(&b, path, out->data, out->size, NULL);
+    wl_trust trust = {0};
+    wl_status status = trusted ? read_trust(&trust) : WL_OK;
+    if (!status) status = wl_file_read(path, WL_BUNDLE_LIMIT, out);
+    if (!status) status = wl_bundle_open_bytes(&b, path, out->data, out->size, &trust);
     for (int i = 0; !status && i < wl_bundle_count(b); i++) {
         wl_buf payload = {0};
         status = wl_bundle_take(b, i, &payload);
         wl_buf_free(&payload);
     }
+    wl_trust_free(&trust);
     wl_bundle_close(b);
     return status;
 }
@@ -332,10 +340,13 @@ static wl_status extract(const cli_args *args) {
 
 /* ---- keys ---- */
 
+#define SECRET "secret " /* so that neither file is taken for the other */
+
 /* A new file: no key is written over, and half a one is taken away. */
-static wl_status write_key(const char *path, mode_t mode, const wl_hash *key) {
-    char hex[2 * WL_HASH_BYTES + 2];
-    wl_hash_hex(key, hex);
+static wl_status write_key(const char *path, mode_t mode, const char *what, const wl_hash *key) {
+    char hex[sizeof SECRET + 2 * WL_HASH_BYTES + 2];
+    strcpy(hex, what);
+    wl_hash_hex(key, hex + strlen(what));
     strcat(hex, "\n");
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
     bool good = fd >= 0 && wl_write_all(fd, hex, strlen(hex));
@@ -355,8 +366,8 @@ static wl_status keygen(const cli_args *args) {
     wl_sign_keys(&secret, &shown);
     const char *file = args->value[OPTION_OUT];
     char *path = wl_format("%s.pub", file);
-    status = write_key(file, 0600, &secret);
-    if (!status && (status = write_key(path, 0666, &shown))) unlink(file);
+    status = write_key(file, 0600, SECRET, &secret);
+    if (!status && (status = write_key(path, 0666, "", &shown))) unlink(file);
     explicit_bzero(&secret, sizeof secret);
     wl_hash_hex(&shown, hex);
     if (!status) printf("%s\n", hex);
@@ -368,7 +379,9 @@ static wl_status read_secret(const char *path, wl_hash *out) {
     wl_buf text = {0};
     wl_status status = wl_file_read(path, 256, &text);
     if (!status && text.size) text.data[strcspn(text.data, "\r\n")] = '\0';
-    if (!status && (!text.size || !wl_hash_parse(text.data, out)))
+    size_t mark = strlen(SECRET);
+    if (!status && (text.size < mark || memcmp(text.data, SECRET, mark) ||
+                    !wl_hash_parse(text.data + mark, out)))
         status = fail(WL_EINVAL, "%s: no secret key of `warploom bundle keygen`", path);
     wl_buf_free(&text);
     return status;
@@ -382,7 +395,7 @@ static wl_status sign(const cli_args *args) {
     if (!args->value[OPTION_KEY])
         return fail(WL_EINVAL, "bundle sign: --key is missing: the secret key's file");
     wl_status status = read_secret(args->value[OPTION_KEY], &secret);
-    if (!status) status = cli_bundle_read(path, &bytes);
+    if (!status) status = cli_bundle_read(path, false, &bytes);
     if (!status) wl_bundle_sign(&bytes, &secret);
     if (!status) status = wl_file_write(out ? out : path, bytes.data, bytes.size);
     wl_buf_free(&bytes);

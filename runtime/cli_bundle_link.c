@@ -140,7 +140,7 @@ wl_status cli_bundle_link(const cli_args *args) {
     const char *path = args->operand[1], *out = args->value[OPTION_OUT];
     wl_buf bundle = {0}, object = {0};
     wl_status status = cli_need_out(args, "bundle", "the object, as attn.o");
-    if (!status) status = cli_bundle_read(path, &bundle);
+    if (!status) status = cli_bundle_read(path, true, &bundle);
     if (!status) print_object(&bundle, &object);
     if (!status) status = wl_file_write(out, object.data, object.size);
     wl_buf_free(&bundle), wl_buf_free(&object);

@@ -52,18 +52,22 @@ static bool is_control(unsigned code) {
     return code < 32 || (code >= 127 && code < 160);
 }
 
-char *cli_escape(const char *text) {
+static char *escape(const char *text, bool lines) {
     wl_buf out = {0};
     unsigned code = 0;
     wl_buf_add(&out, "", 0);
     for (const unsigned char *p = (const unsigned char *)text; *p;) {
         int n = character(p, &code);
-        bool plain = n && (!is_control(code) || code == '\n');
+        bool plain = n && (!is_control(code) || (lines && code == '\n'));
         if (plain) wl_buf_add(&out, p, (size_t)n);
         for (int i = 0; !plain && i < (n ? n : 1); i++) wl_buf_printf(&out, "\\x%02x", p[i]);
         p += n ? n : 1;
     }
     return out.data;
+}
+
+char *cli_escape(const char *text) {
+    return escape(text, true);
 }
 
 static void pad(int n) {
@@ -82,7 +86,7 @@ static void print_text(const cli_rows *rows, bool titles) {
     size_t n = columns(rows);
     int *room = wl_alloc(n * sizeof *room);
     char **cell = wl_alloc(rows->n_cells * sizeof *cell);
-    for (size_t i = 0; i < rows->n_cells; i++) cell[i] = cli_escape(rows->cell[i]);
+    for (size_t i = 0; i < rows->n_cells; i++) cell[i] = escape(rows->cell[i], false);
     for (size_t c = 0; c < n && titles; c++) room[c] = width(rows->column[c] + is_number(rows, c));
     for (size_t i = 0; i < rows->n_cells; i++)
         if (room[i % n] < width(cell[i])) room[i % n] = width(cell[i]);

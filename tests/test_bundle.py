@@ -316,6 +316,15 @@ class Command(Base):
         self.build("half.wlb", "--record", "used")
         self.assertIn("is not in the bundle", self.bundle("verify", "half.wlb", code=6).stderr)
 
+    def test_a_name_is_no_row(self):
+        self.build("a.wlb", ONE)
+        good = self.read("a.wlb")
+        at = good.find(NAME.encode())
+        self.write("bad.wlb", self.forge(good, at, b"a\n\x1b[2J"))
+        shown = self.bundle("ls", "bad.wlb").stdout
+        self.assertEqual(shown.count("\n"), 3, shown)
+        self.assertIn("kernel  a\\x0a\\x1b[2J", shown)
+
     def test_who_can_be_served(self):
         self.build("a.wlb", ONE)
         for args, why in ((("--for", "sm_100a"), "is for sm_90a, not for sm_100a"),
@@ -345,6 +354,12 @@ class Command(Base):
         plain = self.read("a.wlb")
         self.assertIn("unsigned, and only keys",
                       self.bundle("verify", "a.wlb", code=6, WARPLOOM_TRUST="key.pub").stderr)
+        for args, text in ((("sign", "a.wlb", "--key", "key.pub"), "key.pub: no secret key of"),
+                           (("link", "a.wlb", "-o", "x.o"), "a.wlb: unsigned, and only keys")):
+            self.assertIn(text, self.bundle(*args, code=2 if args[0] == "sign" else 6,
+                                            WARPLOOM_TRUST="key.pub").stderr)
+        self.assertIn("key:1: expected a public key",
+                      self.bundle("ls", "a.wlb", code=2, WARPLOOM_TRUST="key").stderr)
         self.bundle("sign", "a.wlb", "--key", "key", "-o", "signed.wlb")
         self.assertEqual(self.read("a.wlb"), plain)
         done = self.bundle("verify", "signed.wlb", WARPLOOM_TRUST="key.pub")
