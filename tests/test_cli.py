@@ -285,8 +285,8 @@ ROWS = [
         re.compile(r"\Aname .*\n{NAME} ")),
     Row("compile {P}", 4, re.compile(r"warploom: no usable NVRTC: .*looked at:\n.*none\.so"),
         env={"WARPLOOM_NVRTC": "{T}/none.so"}),
-    Row("compile {P}", 4, re.compile(r"^warploom: variant=fwd .* is to be compiled anew, and JIT is "
-                                     r"off: set WARPLOOM_JIT=on\n$"),
+    Row("compile {P}", 4, re.compile(r"^warploom: variant=fwd .* is to be compiled anew, and JIT "
+                                     r"is off: set WARPLOOM_JIT=on\n$"),
         env={"WARPLOOM_JIT": "off", "WARPLOOM_MISSES": "{T}/misses"}, then=gone("misses")),
     Row("compile {P}", 2, re.compile(r"WARPLOOM_JIT|jit"), env={"WARPLOOM_JIT": "maybe"}),
     Row("compile {P}", 2, re.compile(r"WARPLOOM_CACHE|cache"), env={"WARPLOOM_CACHE": "maybe"}),

@@ -174,8 +174,8 @@ class Install(unittest.TestCase):
             for path in [folder] + [os.path.join(folder, file) for file in files]:
                 self.assertEqual(os.stat(path).st_mode & 0o444, 0o444, path)
         for prefix in ("rel", "/a&b", "/a b"):
-            made = call(["make", "--no-print-directory", "BUILD=" + BUILD, "DESTDIR=" + place + "/c",
-                         "PREFIX=" + prefix, "install"])
+            made = call(["make", "--no-print-directory", "BUILD=" + BUILD,
+                         "DESTDIR=" + place + "/c", "PREFIX=" + prefix, "install"])
             self.assertEqual(made.returncode, 2)
             self.assertIn(f"PREFIX={prefix}: expected an absolute path of plain", made.stderr)
             self.assertFalse(os.path.exists(place + "/c"))
@@ -209,7 +209,8 @@ class Pages(unittest.TestCase):
             synopsis = re.search(rf"\.B warploom {command}\n\.BR ([^\n]+)", page)[1]
             self.assertEqual(synopsis.split(" | "), words)
             for word in words:
-                self.assertRegex(page, rf"(?m)^\.BI? \"?({command} )?{word}( |$)|, {command} {word} ")
+                self.assertRegex(
+                    page, rf"(?m)^\.BI? \"?({command} )?{word}( |$)|, {command} {word} ")
         names = set()
         for folder in ("gen", "runtime", "runtime/sim"):
             for file in os.listdir(os.path.join(ROOT, folder)):
