@@ -53,7 +53,7 @@ all: $(PROGRAMS) $(SIMULATOR) $(DEPLIBS)
 tests: all sim-tests $(TESTS) $(FAKES) $(REPLAYS) $(BUILD)/launch_cost \
 	$(BUILD)/offline $(BUILD)/tiles $(TORTURE)
 sim: $(SIMULATOR)
-sim-tests: sim $(SIM_TESTS) $(addprefix $(BUILD)/sim_,cases mutate speed threads)
+sim-tests: sim $(SIM_TESTS) $(addprefix $(BUILD)/sim_,cases eight mutate speed threads)
 
 $(BUILD)/libwarploom-gen.so: $(GEN_O)
 	@echo "  LD    $@"

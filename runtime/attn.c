@@ -27,7 +27,7 @@ typedef struct {
     wl_call_key key;
     wl_launch launch;
     const char *layer;
-    int64_t tile_m, section_bytes;
+    int64_t tile_m, section_bytes, phases; /* phases: launches of each kernel */
     bound bound[WL_MAX_KERNELS];
     CUkernel kernel[WL_MAX_KERNELS];
 } entry;
@@ -38,11 +38,13 @@ typedef struct {
    launch's scratch goes, `params` where its mask's do, `score_params` those of its score. */
 typedef union {
     struct fwd_params fwd;
+    struct quantize_params quantize;
 } params;
 typedef struct family {
     const char *name;
     void (*fill)(const wl_call *c, const entry *e, params *out, int64_t *items);
     size_t work, params, score_params;
+    size_t phase; /* where the number of a launch of several goes; 0: there is one */
 } family;
 
 static int64_t ceil_div(int64_t a, int64_t b) {
@@ -95,9 +97,30 @@ static void fill_fwd(const wl_call *c, const entry *e, params *out, int64_t *ite
     };
 }
 
-static const family families[] = {{"fwd", fill_fwd, offsetof(params, fwd.work),
-                                   offsetof(params, fwd.mask_args),
-                                   offsetof(params, fwd.score_args)}};
+static void fill_quantize(const wl_call *c, const entry *e, params *out, int64_t *items) {
+    const wl_tensor *x = &c->view[WL_Q].view, *to = &c->view[WL_O].view;
+    const wl_quantize_args *args = c->quantize;
+    *items = x->shape[0] * x->shape[2] * ceil_div(x->shape[1], e->tile_m);
+    out->quantize = (struct quantize_params){
+        .x = x->data,
+        .out = to->data,
+        .scale = args->scale,
+        .x_step = {x->stride[0], x->stride[1], x->stride[2]},
+        .out_step = {to->stride[0], to->stride[1], to->stride[2]},
+        .batch = (int)x->shape[0],
+        .seq = (int)x->shape[1],
+        .heads = (int)x->shape[2],
+        .dim = (int)x->shape[3],
+        .by_head = args->scales == WL_SCALES_HEAD,
+        .turned = args->turned != 0,
+    };
+}
+
+static const family families[] = {
+    {"fwd", fill_fwd, offsetof(params, fwd.work), offsetof(params, fwd.mask_args),
+     offsetof(params, fwd.score_args), 0},
+    {"quantize", fill_quantize, 0, 0, 0, offsetof(params, quantize.phase)},
+};
 
 static uint64_t hash_of(const uint64_t *words, size_t count) {
     uint64_t hash = 0;
@@ -120,13 +143,16 @@ static entry *find(wl_context *ctx, const wl_call_key *key) {
 
 /* ---- kernels of a call ---- */
 
-static wl_status bind_kernel(const entry *e, int index, bound *out) {
+static wl_status bind_kernel(const wl_call *c, const entry *e, int index, bound *out) {
     const wl_launch_kernel *kernel = &e->launch.kernel[index];
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         if (!strcmp(families[i].name, kernel->params)) out->family = &families[i];
     if (!out->family)
         return fail(WL_ESPEC, "kernel %s: no params '%s' in warploom %s", kernel->symbol,
                     kernel->params, WARPLOOM_VERSION);
+    if ((out->family->fill == fill_quantize) != (c->quantize != NULL))
+        return fail(WL_EINVAL, "kernel %s: its params '%s' are for another call: wl_%s",
+                    kernel->symbol, kernel->params, c->quantize ? "forward" : "quantize");
     out->n_maps = kernel->n_maps;
     for (int i = 0; i < kernel->n_maps; i++) {
         uint8_t t = 0;
@@ -139,14 +165,15 @@ static wl_status bind_kernel(const entry *e, int index, bound *out) {
     return WL_OK;
 }
 
-static wl_status bind(entry *e) {
+static wl_status bind(const wl_call *c, entry *e) {
     wl_status status = WL_OK;
     e->tile_m = wl_launch_set(&e->launch, "tile_m", 0);
+    e->phases = wl_launch_set(&e->launch, "phases", 1);
     e->section_bytes = wl_launch_set(&e->launch, "section_mb", 32) << 20;
     if (e->tile_m < 1)
         return fail(WL_ESPEC, "kernel %s: its record sets no tile_m", e->launch.choice);
     for (int i = 0; i < e->launch.n_kernels && !status; i++)
-        status = bind_kernel(e, i, &e->bound[i]);
+        status = bind_kernel(c, e, i, &e->bound[i]);
     return status;
 }
 
@@ -172,7 +199,7 @@ static wl_status make_entry(wl_context *ctx, const wl_call *c, const char *file,
     if (status == WL_EINVAL && !c->seq_k && request.name)
         status = fail(status, "%s; without keys (seq_k = 0) a causal kernel serves any mask: leave "
                       "kernel out, or name one", message());
-    if (!status) status = bind(e);
+    if (!status) status = bind(c, e);
     if (status) free(e);
     else *out = e;
     return status;
@@ -220,9 +247,10 @@ static wl_status plan(const wl_context *ctx, const wl_call *c, const entry *e, i
         status = wl_launch_score_params(&e->launch, c->args->score_args, c->args->n_score_args,
                                         score_args);
     if (status) return status;
-    e->bound[index].family->fill(c, e, p, &items);
-    memcpy((char *)p + e->bound[index].family->params, mask_args, sizeof mask_args);
-    memcpy((char *)p + e->bound[index].family->score_params, score_args, sizeof score_args);
+    const family *f = e->bound[index].family;
+    f->fill(c, e, p, &items);
+    if (f->params) memcpy((char *)p + f->params, mask_args, sizeof mask_args);
+    if (f->params) memcpy((char *)p + f->score_params, score_args, sizeof score_args);
     if (items > MAX_ITEMS)
         return fail(WL_EINVAL,
                     "batch * heads * ceil(seq_q / %" PRId64 ") = %" PRId64
@@ -291,11 +319,15 @@ static wl_status launch(wl_context *ctx, ready *r, void *stream) {
         e->launch.scratch && !scratch ? wl_context_scratch(ctx, stream, &scratch) : WL_OK;
     for (int i = 0; i < e->launch.n_kernels && !status; i++) {
         prepared *k = &r->kernel[i];
-        memcpy((char *)&k->p + e->bound[i].family->work, &scratch, sizeof scratch);
+        const family *f = e->bound[i].family;
+        if (f->work) memcpy((char *)&k->p + f->work, &scratch, sizeof scratch);
         k->config.stream = stream;
-        CUresult result =
-            ctx->driver->cuLaunchKernelEx(&k->config, e->kernel[i], k->argument, NULL);
-        if (result) status = wl_driver_fail(ctx->driver, result, "cuLaunchKernelEx");
+        for (int phase = 0; phase < e->phases && !status; phase++) {
+            if (f->phase) memcpy((char *)&k->p + f->phase, &phase, sizeof phase);
+            CUresult result =
+                ctx->driver->cuLaunchKernelEx(&k->config, e->kernel[i], k->argument, NULL);
+            if (result) status = wl_driver_fail(ctx->driver, result, "cuLaunchKernelEx");
+        }
     }
     return status;
 }
@@ -419,6 +451,22 @@ wl_status wl_prepare(wl_context *ctx, const wl_forward_args *args) {
     return again(ctx, args, false, &status) ? status : anew(ctx, args, false, NULL);
 }
 
+wl_status wl_quantize(wl_context *ctx, const wl_quantize_args *args) {
+    wl_call c;
+    entry *e;
+    ready r;
+    wl_forward_args forward;
+    clear_message();
+    wl_status status = wl_context_check(ctx);
+    if (status) return status;
+    CUcontext old = wl_context_enter(ctx);
+    status = wl_call_read_quantize(ctx, args, &forward, &c);
+    if (!status) status = find_or_make(ctx, &c, &e);
+    if (!status) status = prepare_all(ctx, &c, e, &r);
+    if (!status) status = launch(ctx, &r, args->stream);
+    return end(ctx, old, status);
+}
+
 wl_status wl_scratch(wl_context *ctx, const wl_forward_args *args, size_t *bytes) {
     size_t none;
     if (bytes) *bytes = 0;
@@ -472,7 +520,7 @@ static wl_status look(wl_context *ctx, const wl_call *c, const wl_problem *probl
     pthread_mutex_lock(&ctx->lock);
     status = wl_kernel_choose(ctx->tools, &request, &e->launch, &e->layer);
     pthread_mutex_unlock(&ctx->lock);
-    return status ? status : bind(e);
+    return status ? status : bind(c, e);
 }
 
 /* Does the choice say that it was measured on another device? `… measured on NAME: 7 us`, or

@@ -116,19 +116,23 @@ wl_status wl_call_workspace(const wl_call *c, size_t bytes) {
     return check_apart(c, "workspace", at, bytes);
 }
 
+static wl_status check_scale_at(const wl_call *c, const char *name, const float *scale,
+                                uint64_t bytes) {
+    uintptr_t at = (uintptr_t)scale, lse = (uintptr_t)c->args->lse;
+    if (at % sizeof *scale)
+        return fail(WL_EINVAL, "%s = %p: expected a multiple of 4 bytes", name, (void *)at);
+    if (lse && at < lse + lse_bytes(c) && lse < at + bytes)
+        return fail(WL_EINVAL, "%s overlaps lse", name);
+    return check_apart(c, name, at, bytes);
+}
+
 static wl_status check_scale(wl_context *ctx, const wl_call *c, int i, const float *scale) {
     static const char *const names[] = {"scale_q", "scale_k", "scale_v"};
-    uintptr_t at = (uintptr_t)scale, lse = (uintptr_t)c->args->lse;
-    uint64_t bytes = scale_count(c, i) * sizeof *scale;
-    if (!at) return WL_OK;
+    if (!scale) return WL_OK;
     if (!is_8bit(c)) return fail(WL_EINVAL, "%s: 16-bit tensors have no scales; leave it NULL",
                                  names[i]);
-    if (at % sizeof *scale)
-        return fail(WL_EINVAL, "%s = %p: expected a multiple of 4 bytes", names[i], (void *)at);
-    if (lse && at < lse + lse_bytes(c) && lse < at + bytes)
-        return fail(WL_EINVAL, "%s overlaps lse", names[i]);
-    wl_status status = check_apart(c, names[i], at, bytes);
-    return status ? status : wl_context_owns(ctx, names[i], (void *)at);
+    wl_status status = check_scale_at(c, names[i], scale, scale_count(c, i) * sizeof *scale);
+    return status ? status : wl_context_owns(ctx, names[i], scale);
 }
 
 static wl_status check_scales(wl_context *ctx, const wl_call *c) {
@@ -204,6 +208,7 @@ static wl_status check_call(wl_context *ctx, const wl_forward_args *args, wl_cal
         tensors[WL_V] = no_rows(ctx, &args->v, turned);
     }
     c->args = args;
+    c->quantize = NULL;
     c->seq_k = (int)args->k.shape[1];
     for (int i = 0; i < WL_TENSORS && !status; i++) {
         status = wl_view_check(wl_call_tensors[i], &tensors[i], &c->view[i]);
@@ -296,4 +301,63 @@ wl_status wl_call_problem(const wl_call *c, wl_problem *out) {
 wl_status wl_call_read(wl_context *ctx, const wl_forward_args *args, wl_call *out) {
     wl_status status = check_call(ctx, args, out);
     return status ? status : make_key(out);
+}
+
+/* ---- quantisation ---- */
+
+#define MOST_DIM 256 /* columns that a block turns */
+
+static wl_status check_shape_of_out(const wl_tensor *x, const wl_tensor *out, bool turned) {
+    const int64_t *n = x->shape;
+    const int64_t want[4] = {n[0], turned ? n[3] : n[1], n[2],
+                             turned ? (n[1] + 15) / 16 * 16 : n[3]};
+    for (int i = 0; i < 4; i++)
+        if (out->shape[i] != want[i])
+            return fail(WL_EINVAL,
+                        "out.shape[%d] = %" PRId64 ": expected %" PRId64 ", as x%s is", i,
+                        out->shape[i], want[i], turned ? " turned" : "");
+    return WL_OK;
+}
+
+static wl_status check_quantize(wl_context *ctx, const wl_quantize_args *args, wl_call *c) {
+    const wl_tensor *x = &c->view[WL_Q].view, *out = &c->view[WL_O].view;
+    if (wl_dtype_bytes(x->dtype) != 2)
+        return fail(WL_EINVAL, "x.dtype is %s: expected bf16 or fp16", wl_dtype_name(x->dtype));
+    if (wl_dtype_bytes(out->dtype) != 1)
+        return fail(WL_EINVAL, "out.dtype is %s: expected e4m3 or e5m2", wl_dtype_name(out->dtype));
+    if (x->shape[3] > MOST_DIM)
+        return fail(WL_EINVAL, "x.shape[3] = %" PRId64 ": expected at most %d", x->shape[3],
+                    MOST_DIM);
+    wl_status status = check_shape_of_out(x, out, args->turned);
+    if (!status) status = wl_view_rows(&c->view[WL_O]);
+    if (!status) status = wl_view_apart(&c->view[WL_O], &c->view[WL_Q]);
+    if (status) return status;
+    if (!args->scale) return fail(WL_EINVAL, "scale is NULL: where the scales go");
+    status = check_scale_at(c, "scale", args->scale, scale_count(c, WL_Q) * sizeof(float));
+    return status ? status : wl_context_owns(ctx, "scale", args->scale);
+}
+
+wl_status wl_call_read_quantize(wl_context *ctx, const wl_quantize_args *args,
+                                wl_forward_args *forward, wl_call *c) {
+    if (!args || args->size != sizeof *args)
+        return fail(WL_EINVAL,
+                    "args.size = %zu: set it to sizeof(wl_quantize_args), %zu in warploom %s",
+                    args ? args->size : 0, sizeof *args, WARPLOOM_VERSION);
+    *forward = (wl_forward_args){.size = sizeof *forward, .q = args->x, .k = args->x,
+                                 .v = args->x, .o = args->out, .scales = args->scales,
+                                 .sms = args->sms, .stream = args->stream};
+    *c = (wl_call){.args = forward, .quantize = args, .seq_k = 1};
+    wl_status status = check_plain(forward);
+    if (!status) status = wl_view_check("x", &args->x, &c->view[WL_Q]);
+    if (!status) status = wl_view_check("out", &args->out, &c->view[WL_O]);
+    c->view[WL_K] = c->view[WL_V] = c->view[WL_Q];
+    if (!status) status = wl_context_owns(ctx, "x.data", args->x.data);
+    if (!status) status = wl_context_owns(ctx, "out.data", args->out.data);
+    if (!status) status = check_quantize(ctx, args, c);
+    c->key = (wl_call_key){.variant = "quantize",
+                           .head_dim = (int32_t)args->x.shape[3],
+                           .head_dim_v = (int32_t)args->x.shape[3],
+                           .dtype = (int32_t)args->out.dtype,
+                           .out_dtype = (int32_t)args->x.dtype};
+    return status;
 }

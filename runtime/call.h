@@ -22,6 +22,7 @@ typedef struct {
    knows rows that see no key: all of them. */
 typedef struct {
     const wl_forward_args *args;
+    const wl_quantize_args *quantize; /* NULL: it is a forward */
     wl_view view[WL_TENSORS];
     int seq_k; /* what the kernel is told */
     wl_call_key key;
@@ -29,6 +30,9 @@ typedef struct {
 
 /* EINVAL names the argument, the rule and the remedy. */
 wl_status wl_call_read(wl_context *ctx, const wl_forward_args *args, wl_call *out);
+/* Of x, as q, k and v, to out, as o; *forward is filled with that, for *out to see. */
+wl_status wl_call_read_quantize(wl_context *ctx, const wl_quantize_args *args,
+                                wl_forward_args *forward, wl_call *out);
 /* EINVAL where the caller's workspace, if there is one, does not serve for so much scratch. */
 wl_status wl_call_workspace(const wl_call *c, size_t bytes);
 /* The call in a problem's words. */

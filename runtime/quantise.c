@@ -51,7 +51,7 @@ static void find_amax(const wl_bytes *t, uint16_t *row, float *scale) {
 
 static void round_row(const wl_bytes *t, uint16_t *row, float *scale) {
     for (int64_t i = 0; i < t->shape[3]; i++) {
-        float value = wl_npy_decode(t->host, row[i]) / *scale;
+        float value = wl_npy_decode(t->host, row[i]) * (1 / *scale);
         uint8_t code = wl_byte_encode(t->element, value);
         row[i] = wl_npy_encode(t->host, wl_byte_decode(t->element, code));
     }

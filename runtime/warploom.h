@@ -141,6 +141,24 @@ WARPLOOM_API void wl_close(wl_context *ctx);
    kernel, those that need a new one wait; those whose kernel is there do not. */
 WARPLOOM_API wl_status wl_forward(wl_context *ctx, const wl_forward_args *args);
 
+/* x, bf16 or fp16, [batch][seq][heads][dim], to out, e4m3 or e5m2, of the same shape, or turned: as
+   wl_forward takes V. scale becomes amax / (the largest value of out's dtype), one, or with
+   WL_SCALES_HEAD [batch][heads]; 0 where all of x is 0. NaN stays, and has no part in amax; with an
+   infinity its scale is infinite, and all that it is of NaN or 0. */
+typedef struct {
+    size_t size; /* sizeof(wl_quantize_args) */
+    wl_tensor x, out;
+    float *scale; /* device memory */
+    wl_scales scales;
+    int turned;
+    void *stream;
+    int sms; /* as in wl_forward_args */
+} wl_quantize_args;
+
+/* Launches on args->stream and returns; the first call may compile. out and scale are then what
+   wl_forward, on the same stream, takes. Threads: as wl_forward. */
+WARPLOOM_API wl_status wl_quantize(wl_context *ctx, const wl_quantize_args *args);
+
 /* As wl_forward, without the launch: later the same call compiles, loads and allocates nothing.
    Threads: as wl_forward. */
 WARPLOOM_API wl_status wl_prepare(wl_context *ctx, const wl_forward_args *args);

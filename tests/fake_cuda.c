@@ -248,6 +248,10 @@ CUresult cuLaunchKernelEx(const void *config, CUkernel kernel, void **params, vo
     l->shared = c->shared;
     l->stream = c->stream;
     l->cluster = c->n_attributes && c->attributes[0].id == 4 ? c->attributes[0].value[0] : 1;
+    if (!strncmp(l->name, "quantize", 8)) {
+        memcpy(&l->quantize, params[0], sizeof l->quantize);
+        return OK;
+    }
     for (int i = 0; i < 4; i++) memcpy(&l->map[i], params[i], sizeof l->map[i]);
     memcpy(&l->fwd, params[4], sizeof l->fwd);
     return OK;

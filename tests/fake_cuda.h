@@ -23,7 +23,10 @@ typedef struct {
         CUtensorMap raw;
         fake_map made;
     } map[4];
-    struct fwd_params fwd;
+    union {
+        struct fwd_params fwd;
+        struct quantize_params quantize; /* of a kernel "quantize_…", which has no maps */
+    };
 } fake_launch;
 
 typedef struct {

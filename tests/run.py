@@ -662,12 +662,14 @@ def check_second():
 
 def simulated(part):
     """Half of the covering set in the simulator: shapes x schedules, numbers, no finding."""
-    return in_simulator(Generator().ask("cover").split()[part::2])
+    cover = [x for x in Generator().ask("cover").split() if not x.startswith("quantize")]
+    return in_simulator(["sim_cases", "4", "8", *cover[part::2]])
 
 
-def in_simulator(names):
+def in_simulator(command):
     with tempfile.TemporaryDirectory() as cache:
-        done = call([BUILD + "/sim_cases", "4", "8", *names], timeout=900, WARPLOOM_CACHE_DIR=cache)
+        done = call([BUILD + "/" + command[0], *command[1:]], timeout=900,
+                    WARPLOOM_CACHE_DIR=cache)
     last = re.fullmatch(r"(\d+) passed, (\d+) failed",
                         (done.stdout.strip().splitlines() or [""])[-1])
     result = Result(int(last[1]) if last else 0)
@@ -716,7 +718,12 @@ def check_simulated_masks():
     names = [f"fwd_d64_bf16_{mask}_{rest}"
              for mask in Generator().ask("masks", "fwd").split()
              for rest in ("m64n64_s7_w1_opt_dyn_p248c248", "m192n64_s7_w3_opt_dyn_p56c152")]
-    return in_simulator(names)
+    return in_simulator(["sim_cases", "4", "8", *names])
+
+
+def check_simulated_eight():
+    """Tensors of 8 bits: quantised as on the host; NaN, zero scales, largest and least values."""
+    return in_simulator(["sim_eight"])
 
 
 def check_simulated_scores():
@@ -726,7 +733,8 @@ def check_simulated_scores():
              for mask, rest in (("none", "m128n64_s4_w2_exact_static_p32c232"),
                                 ("causal", "m192n64_s7_w3_opt_dyn_p32c160"),
                                 ("window", "m192n64_s7_w3_opt_dyn_p56c152"))]
-    return in_simulator(names + ["fwd_d64_bf16_causal_softcap_m256n64_s10_w4_opt_dyn_p32c112_ones"])
+    names.append("fwd_d64_bf16_causal_softcap_m256n64_s10_w4_opt_dyn_p32c112_ones")
+    return in_simulator(["sim_cases", "4", "8", *names])
 
 
 def check_emit_all():
@@ -740,7 +748,7 @@ def check_emit_all():
 
 # The long ones first, so that two at a time end together.
 CHECKS = [check_cover_even, check_cover_odd, check_simulated_even, check_simulated_odd,
-          check_simulated_masks, check_simulated_scores,
+          check_simulated_masks, check_simulated_scores, check_simulated_eight,
           check_coverage, check_sanitized, check_threads, check_lines,
           check_knobs, check_unit, check_cli, check_bad, check_python, check_examples,
           check_torture, check_tiles, check_masks, check_bugs, check_alone, check_determinism,

@@ -134,6 +134,7 @@ tune: {tile: [[192, 64], [128, 128]], stages: [3, 5]}
 VIT = "head_dim=80 dtype=bf16 mask=none layout=bshd seq_q=64 variant=vit_l14"
 SIMPLE = 'extern "C" __global__ void {NAME}(int *p) { *p = 1; }\n'
 
+NO_NAME = "no kernel's name: it begins with fwd or fwd8 or quantize and a '_'"
 ROWS = [
     # words of the command line
     Row("", 2, say("no command; see 'warploom -h'")),
@@ -183,7 +184,7 @@ ROWS = [
     Row("list {P} scale=-1", 2, say("scale: expected 0 or a number from 2e-38 to 2e+38, got '-1'")),
     Row("list {P} variant=A", 2, say("variant: expected a name, [a-z][a-z0-9_]{{0,31}}, got 'A'")),
     Row("list {P} heads=3 kv_heads=2", 2, say("problem: heads=3 is no multiple of kv_heads=2")),
-    Row("list {P} variant=vit", 2, say("variant: no spec 'vit'; there is fwd, fwd8")),
+    Row("list {P} variant=vit", 2, say("variant: no spec 'vit'; there is fwd, fwd8, quantize")),
     Row("list head_dim=64 dtype=fp17 mask=none layout=bshd seq_q=64", 2,
         say("dtype=fp17: fwd takes bf16, fp16; did you mean 'fp16'?")),
     Row("list head_dim=60 dtype=fp16 mask=none layout=bshd seq_q=64", 2,
@@ -192,9 +193,9 @@ ROWS = [
     Row("list {P} --json", 0, out=ANY, then=rows_of("name")),
     Row(["list", "\xff\xfe=\x01"], 2, ANY),
     Row(["emit", "a\x1b[31m\xff\u009b"], 2,
-        say("a\\x1b[31m\xff\\xc2\\x9b: no kernel's name: it begins with fwd or fwd8 and a '_'")),
+        say("a\\x1b[31m\xff\\xc2\\x9b: " + NO_NAME)),
     Row(["emit", b"\xff\xe9"], 2,
-        say("\\xff\\xe9: no kernel's name: it begins with fwd or fwd8 and a '_'")),
+        say("\\xff\\xe9: " + NO_NAME)),
     Row(["check", "--json", b"\xff\x1f"], 2,
         say("\\xff\\x1f: cannot open: No such file or directory"),
         '[\n {{"file": "", "line": null, "column": null, "message": "\\ufffd\\u001f: cannot open: '
@@ -206,7 +207,7 @@ ROWS = [
     # names
     Row("emit {NAME}", 0, out=re.compile(r"\A// {NAME}\n.*__global__", re.S)),
     Row("emit {P}", 0, out=re.compile(r"\A// {NAME}\n")),
-    Row("emit nope", 2, say("nope: no kernel's name: it begins with fwd or fwd8 and a '_'")),
+    Row("emit nope", 2, say("nope: " + NO_NAME)),
     Row("emit {NAME}9", 2, re.compile(r"warploom: {NAME}9: ")),
     Row(["emit", "fwd_" * 10000], 2, re.compile(r"warploom: fwd_fwd_")),
     Row("emit {NAME} -o {T}/x.cu", 0, then=file_begins("x.cu", b"// fwd_d64_fp16_none_")),
@@ -222,7 +223,7 @@ ROWS = [
                             ("window", "9,5,3", "3 are given, window has 2"),
                             ("causal", "9", "1 are given, causal has 0"))),
     Row("explain {P} --json", 0, out=ANY, then=rows_of("section what meaning")),
-    Row("explain nope", 2, say("nope: no kernel's name: it begins with fwd or fwd8 and a '_'")),
+    Row("explain nope", 2, say("nope: " + NO_NAME)),
     Row("explain {P} batch=x", 2, say("batch: expected a whole number from 1 to 65536, got 'x'")),
 
     # specs
@@ -280,7 +281,7 @@ ROWS = [
     Row("compile {P} -o {T}/no/x.cubin", 1, ANY, ANY),
     Row("compile {NAME} '{P}' {P} --json", 0, out=ANY, then=rows_of(COMPILE_KEYS)),
     Row("compile nope {NAME} batch=1", 2,
-        "warploom: nope: no kernel's name: it begins with fwd or fwd8 and a '_'\n"
+        "warploom: nope: " + NO_NAME + "\n"
         "warploom: problem: head_dim is missing: elements of a query and key row\n",
         re.compile(r"\Aname .*\n{NAME} ")),
     Row("compile {P}", 4, re.compile(r"warploom: no usable NVRTC: .*looked at:\n.*none\.so"),
@@ -402,10 +403,11 @@ ROWS = [
         env={"WARPLOOM_DEVICE": "gpu"}),
     Row("run head_dim=20 dtype=fp16 mask=none layout=bshd seq_q=64 --random 1", 2,
         re.compile(r"\Awarploom: head_dim=20: fwd takes 16 to 256 in steps of 8; "), env=NO_GPU),
-    Row("run {P} variant=foo --random 1", 2, say("variant: no spec 'foo'; there is fwd, fwd8"),
+    Row("run {P} variant=foo --random 1", 2,
+        say("variant: no spec 'foo'; there is fwd, fwd8, quantize"),
         env=NO_GPU),
     Row("run {P} --random 1 --kernel foo", 2,
-        say("foo: no kernel's name: it begins with fwd or fwd8 and a '_'"), env=NO_GPU),
+        say("foo: " + NO_NAME), env=NO_GPU),
     Row("run head_dim=128 dtype=fp16 mask=none layout=bshd seq_q=64 --random 1 --kernel {NAME}", 2,
         say("kernel {NAME} is for head_dim=64; the problem asks head_dim=128"), env=NO_GPU),
     Row("run {P} --random 1 --source {T}/x.cu", 0, re.compile(
@@ -453,7 +455,7 @@ ROWS = [
         env=FAKE),
     Row("run {P} --random 1 --kernel {NAME}", 0, out=re.compile(r"\n{NAME} "), env=FAKE),
     Row("run {P} --random 1 --kernel nope", 2,
-        say("nope: no kernel's name: it begins with fwd or fwd8 and a '_'"), env=FAKE),
+        say("nope: " + NO_NAME), env=FAKE),
     Row("run {P} --random 1 --source {T}/x.cu", 0, out=re.compile(r"\n{NAME} "),
         files={"x.cu": SIMPLE},
         env={"WARPLOOM_CACHE": "rw", "WARPLOOM_CACHE_DIR": "{T}/c", **FAKE}),

@@ -316,3 +316,123 @@ TEST(bad_arguments_are_named) {
     CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL, want);
     close_context();
 }
+
+/* ---- quantisation ---- */
+
+static wl_quantize_args to_eight(void) {
+    return (wl_quantize_args){.size = sizeof(wl_quantize_args),
+                              .x = tensor(0, WL_FP16, 2, 300, 6, 80),
+                              .out = tensor(2, WL_E5M2, 2, 300, 6, 80),
+                              .scale = (float *)(void *)(arena() + (4 << 20)),
+                              .scales = WL_SCALES_HEAD,
+                              .sms = 5};
+}
+
+#define QUANTIZE                                                                                   \
+    "choice quantize_fake\nset tile_m 64\nset phases 3\nkernel quantize_fake\n"                   \
+    "params quantize\nthreads 256\nshared 20480\n"
+
+TEST(a_quantisation_is_three_launches) {
+    open_context();
+    setenv("FAKE_GEN_RECORD", QUANTIZE, 1);
+    wl_quantize_args a = to_eight();
+    int before = state()->launches;
+    a.stream = &a;
+    CHECK_INT(wl_quantize(ctx, &a), WL_OK);
+    CHECK_INT(state()->launches, before + 3);
+    const struct quantize_params *p = &last()->quantize;
+    CHECK(p->x == a.x.data && p->out == a.out.data && p->scale == a.scale);
+    CHECK(last()->stream == &a);
+    CHECK_INT(last()->grid[0], 5);
+    CHECK_INT(p->phase, 2);
+    CHECK_INT(p->seq, 300);
+    CHECK_INT(p->by_head, 1);
+    CHECK_INT(p->x_step[1], 480);
+    a.turned = 1;
+    a.out = (wl_tensor){a.out.data, WL_E5M2, {2, 80, 6, 304}, {80 * 6 * 304, 304, 80 * 304, 1}};
+    CHECK_INT(wl_quantize(ctx, &a), WL_OK);
+    CHECK_INT(last()->grid[0], 5);
+    CHECK_INT(last()->quantize.turned, 1);
+    setenv("FAKE_CUDA_FAIL", "cuLaunchKernelEx:1", 1);
+    CHECK_INT(wl_quantize(ctx, &a), WL_EFAIL);
+    unsetenv("FAKE_CUDA_FAIL");
+    CHECK_FAIL(wl_quantize(NULL, &a), WL_EINVAL, "ctx is NULL: wl_open makes one");
+    close_context();
+}
+
+/* Neither call takes the other's kernel. */
+TEST(kernels_of_another_call) {
+    open_context();
+    setenv("FAKE_GEN_RECORD", QUANTIZE, 1);
+    wl_forward_args f = usual();
+    CHECK_FAIL(wl_forward(ctx, &f), WL_EINVAL,
+               "kernel quantize_fake: its params 'quantize' are for another call: wl_quantize");
+    setenv("FAKE_GEN_RECORD", "choice fwd_fake\n" RECORD, 1);
+    wl_quantize_args a = to_eight();
+    CHECK_FAIL(wl_quantize(ctx, &a), WL_EINVAL,
+               "kernel fwd_fake: its params 'fwd' are for another call: wl_forward");
+    close_context();
+}
+
+typedef void change_q(wl_quantize_args *a);
+static void no_size(wl_quantize_args *a) {
+    a->size = 8;
+}
+static void x_of_8_bits(wl_quantize_args *a) {
+    a->x.dtype = WL_E4M3;
+}
+static void out_of_16_bits(wl_quantize_args *a) {
+    a->out.dtype = WL_BF16;
+}
+static void wide(wl_quantize_args *a) {
+    a->x = tensor(0, WL_FP16, 2, 30, 6, 272);
+    a->out = tensor(2, WL_E5M2, 2, 30, 6, 272);
+}
+static void not_turned(wl_quantize_args *a) {
+    a->turned = 1;
+}
+static void other_rows(wl_quantize_args *a) {
+    a->out.shape[1] = 299;
+}
+static void over_x(wl_quantize_args *a) {
+    a->out.data = (char *)a->x.data + 16;
+}
+static void no_scale(wl_quantize_args *a) {
+    a->scale = NULL;
+}
+static void scale_in_out(wl_quantize_args *a) {
+    a->scale = (float *)a->out.data;
+}
+static void few_sms(wl_quantize_args *a) {
+    a->sms = -1;
+}
+
+TEST(bad_quantisations_are_named) {
+    static char want_size[100];
+    static const struct {
+        change_q *make;
+        const char *message;
+    } rows[] = {
+        {no_size, want_size},
+        {x_of_8_bits, "x.dtype is e4m3: expected bf16 or fp16"},
+        {out_of_16_bits, "out.dtype is bf16: expected e4m3 or e5m2"},
+        {wide, "x.shape[3] = 272: expected at most 256"},
+        {not_turned, "out.shape[1] = 300: expected 80, as x turned is"},
+        {other_rows, "out.shape[1] = 299: expected 300, as x is"},
+        {over_x, "out overlaps x: the kernel reads x while it writes out"},
+        {no_scale, "scale is NULL: where the scales go"},
+        {scale_in_out, "scale overlaps o"},
+        {few_sms, "sms = -1: expected 0, which means all, or the most SMs to use"},
+    };
+    open_context();
+    snprintf(want_size, sizeof want_size,
+             "args.size = 8: set it to sizeof(wl_quantize_args), %zu in warploom %s",
+             sizeof(wl_quantize_args), wl_version());
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        wl_quantize_args a = to_eight();
+        rows[i].make(&a);
+        CHECK_FAIL(wl_quantize(ctx, &a), WL_EINVAL, rows[i].message);
+    }
+    CHECK_INT(wl_quantize(ctx, NULL), WL_EINVAL);
+    close_context();
+}

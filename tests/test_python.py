@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 import contextlib
 import ctypes
+import math
 import os
 import sys
 import tempfile
@@ -33,6 +34,9 @@ class Tensor:
 
     def dim(self):
         return len(self.shape)
+
+    def numel(self):
+        return math.prod(self.shape)
 
     def stride(self):
         return tuple(self.strides)
@@ -142,6 +146,24 @@ class Python(unittest.TestCase):
             self.assertEqual(caught.exception.status, 1)
         finally:
             del os.environ["FAKE_CUDA_FAIL"]
+
+    def test_tensors_of_8_bits(self):
+        q, k = (Tensor(2, rows, heads, 64, dtype="float8_e4m3fn") for rows, heads in
+                ((30, 6), (50, 2)))
+        v = Tensor(2, 64, 2, 64, dtype="float8_e4m3fn")  # 50 keys, rounded up to 16
+        one, each, few = (Tensor(*shape, dtype="float32") for shape in ((1,), (2, 6), (2, 2)))
+        out = warploom.forward(q, k, v, scales=(one, one, one), precision="fast")
+        self.assertEqual((out.shape, out.dtype), ((2, 30, 6, 64), "bfloat16"))
+        warploom.forward_plan(q, k, v, scales=(each, few, None))()
+        with self.assertRaisesRegex(warploom.Error, "scales: .*, here of 12 elements, or None"):
+            warploom.forward(q, k, v, scales=(few, few, few))
+        self.raises("v.shape[3] = 80, but k.shape[1] = 50: both are seq_k, rounded up to 16", q, k,
+                    Tensor(2, 64, 2, 80, dtype="float8_e4m3fn"))
+
+    def test_quantize(self):
+        for turned in (False, True):
+            with self.assertRaisesRegex(warploom.Error, "params 'fwd' are for another call"):
+                warploom.quantize(self.k, by_head=True, turned=turned)
 
     def test_variants_are_added(self):
         warploom.variant_add("name: mine\n")

@@ -45,7 +45,8 @@ def library():
         raise Error(f"no libwarploom.so: {e}; run make, or name it in WARPLOOM_LIB", 5) from None
     lib.wl_error.restype = lib.wl_version.restype = ctypes.c_char_p
     lib.wl_open.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p]
-    lib.wl_forward.argtypes = lib.wl_prepare.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+    for function in (lib.wl_forward, lib.wl_prepare, lib.wl_quantize):
+        function.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
     lib.wl_explain.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
     lib.wl_variant_add.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
     return lib
@@ -110,6 +111,25 @@ def turned(v):
     v8 = torch.nn.functional.pad(v8, (0, -v8.shape[3] % 16))
     v8 = v8.unflatten(3, (-1, 2, 4, 2)).transpose(4, 5).flatten(3)
     return v8.contiguous().view(v.dtype)
+
+
+_QUANTIZE = struct.Struct("@N" + "Pi8q" * 2 + "P2iPi0P")
+
+
+def quantize(x, dtype=torch.float8_e4m3fn, by_head=False, turned=False):
+    """(x8, scale): bf16 or fp16 x in 8 bits, and amax / (dtype's largest), one, or one for each
+    (batch, head); turned: x8 as forward takes v."""
+    batch, seq, heads, dim = x.shape
+    shape = (batch, dim, heads, (seq + 15) // 16 * 16) if turned else x.shape
+    out = torch.empty(*shape, dtype=dtype, device=x.device)
+    scales = (batch, heads) if by_head else (1,)
+    scale = torch.empty(*scales, dtype=torch.float32, device=x.device)
+    fields = [_QUANTIZE.size]
+    for t in (x, out):
+        fields += (t.data_ptr(), _DTYPES.get(t.dtype, 2), *t.shape, *t.stride())
+    args = _QUANTIZE.pack(*fields, scale.data_ptr(), by_head, turned, _stream(x.get_device()), 0)
+    _check(library().wl_quantize(_context(x.get_device()), args))
+    return out, scale
 
 
 def _scales(q, k, scales):

@@ -25,4 +25,16 @@ struct fwd_params {
     int scale_step;
 };
 
+/* 16-bit tensors to 8 bits and their scales, in three launches: phase 0, 1, 2. Work items are tiles
+   of rows of one (batch, head) pair. */
+struct quantize_params {
+    const void *x;
+    void *out;
+    float *scale; /* one, or with by_head [batch][heads] */
+    long long x_step[3], out_step[3]; /* elements between batches, rows and heads; turned: a row of
+                                         out is a column of x */
+    int batch, seq, heads, dim;
+    int by_head, turned, phase;
+};
+
 #endif

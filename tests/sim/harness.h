@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "context.h"
+#include "npy.h"
 #include "quantise.h"
 #include "reference.h"
 #include "tensor.h"
