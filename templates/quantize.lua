@@ -7,7 +7,8 @@
 local M = {}
 
 function M.plan(c)
-    local pitch = c.rows + 16 -- bytes of a turned row; each starts in banks of its own
+    -- Bytes of a turned row; each starts in banks of its own.
+    local pitch = c.rows + 16
     return {pitch = pitch, shared_bytes = 256 * pitch}
 end
 

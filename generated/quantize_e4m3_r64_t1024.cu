@@ -1,11 +1,11 @@
-// quantize_e4m3_r64_t256
+// quantize_e4m3_r64_t1024
 //   bf16 tensors to e4m3 and their scales, for sm_90a
-//   64 rows of a batch and head at a time, 256 threads
-// Made by: warploom emit quantize_e4m3_r64_t256
+//   64 rows of a batch and head at a time, 1024 threads
+// Made by: warploom emit quantize_e4m3_r64_t1024
 #include "params.h"
 #include "types.cuh"
 
-constexpr int rows = 64, threads = 256;
+constexpr int rows = 64, threads = 1024;
 constexpr int pitch = 80; // bytes of a row that is turned
 constexpr float most = 448.0f; // the largest value of e4m3
 
@@ -122,7 +122,7 @@ __device__ __forceinline__ void turn(const quantize_params &p, const Item &item,
 }
 
 extern "C" __global__ void __launch_bounds__(threads)
-quantize_e4m3_r64_t256(const __grid_constant__ quantize_params p)
+quantize_e4m3_r64_t1024(const __grid_constant__ quantize_params p)
 {
     extern __shared__ __align__(16) unsigned char shared_memory[];
     const int pairs = p.batch * p.heads, items = pairs * ((p.seq + rows - 1) / rows);
