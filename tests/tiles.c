@@ -181,7 +181,7 @@ static void need(bool holds, const char *what) {
 
 static void random_masks(int count) {
     static char params[3][33] = {"a", "b", "c"};
-    char (*name)[8] = wl_alloc(BATCH * sizeof *name);
+    char (*name)[16] = wl_alloc(BATCH * sizeof *name);
     wl_buf text[BATCH] = {{0}}, spec = {0};
     wl_gen *gen;
     wl_buf_text(&spec, "extends: fwd\nname: mine\nmasks:\n");
