@@ -200,7 +200,8 @@ void wl_rows_free(wl_rows *rows) {
 
 /* ---- the comparison ---- */
 
-#define ROUGH 1e-3 /* more, of scores that are off by 2^-11 of them */
+#define SCATTER 0.25 /* 2 sigmas of the ratio x the root of the degrees of freedom */
+#define ROUGH 1e-3   /* more, of scores that are off by 2^-11 of them */
 
 /* Keeps the largest; NaN counts as infinite, so that it can never pass for small. */
 static void raise(double *largest, double value) {
@@ -213,13 +214,15 @@ static double ratio(double error2, double norm2) {
     return norm2 > 0 ? sqrt(error2 / norm2) : INFINITY;
 }
 
-/* What rounding P and O to 16 bits, or P to 8, costs on normal inputs; over few elements the ratio
-   scatters. */
+/* What rounding P and O to 16 bits, or P to 8, costs on normal inputs. Over few elements the ratio
+   scatters; over few heads, too: what all rows of one have in common, the mean of V, has as many
+   degrees of freedom, and where it is small by chance the ratio is large. */
 static double norm_limit(const wl_reference *r, int64_t elements) {
     bool few = elements < 1 << 16;
-    if (r->eight) return few ? 4e-2 : 3.2e-2;
-    if (r->dtype == WL_BF16) return few ? 3.2e-3 : 2.4e-3;
-    return few ? 6e-4 : 4e-4;
+    double near = 1 + SCATTER / sqrt((double)(r->batch * r->heads * r->dim_v));
+    if (r->eight) return few ? 4e-2 : 3.2e-2 * near;
+    if (r->dtype == WL_BF16) return few ? 3.2e-3 : 2.4e-3 * near;
+    return few ? 6e-4 : 4e-4 * near;
 }
 
 /* The LSE's limit is what float32 sums cost, or in 8 bits the tensor core's of 13. */

@@ -115,6 +115,17 @@ TEST(each_measure_has_its_verdict) {
     CHECK(d.norm_limit == 6e-4);
 }
 
+TEST(few_heads_scatter) {
+    enum { SEQ = 512, DIM = 128 };
+    static uint16_t zero[2 * SEQ * DIM];
+    wl_reference r = {.dtype = WL_BF16, .batch = 2, .heads = 1, .kv_heads = 1, .seq_q = SEQ,
+                      .seq_k = 4, .dim = DIM, .dim_v = DIM, .scale = 1,
+                      .q = zero, .k = zero, .v = zero, .o = zero};
+    wl_difference d;
+    CHECK_INT(wl_reference_check(&r, 1e9, &d), WL_OK);
+    CHECK(fabs(d.norm_limit - 2.4e-3 * (1 + 0.25 / 16)) < 1e-9); /* 256 degrees of freedom */
+}
+
 TEST(no_lse_is_not_looked_at) {
     wl_reference r = sound();
     wl_difference d;

@@ -131,6 +131,8 @@ class Cases(unittest.TestCase):
         for mask in ("topleft", "m2", "doc_causal", "near_m64"):
             name = f"fwd_d16_v248_bf16_{mask}_m128n64_s4_w2_opt_dyn_p56c224"
             self.assertEqual(cases.parse(name)[4:], (mask, "m128n64 s4 w2 opt dyn p56c224".split()))
+        name = "fwd8_d16_v240_e4m3_none_m128n128_s6_w2_opt_dyn_p40c232"
+        self.assertEqual(cases.parse(name)[:5], ("fwd8", 16, 240, "e4m3", "none"))
         self.assertRaises(ValueError, cases.parse, "fwd_d64")
 
     def test_cover_takes_every_value_with_few_names(self):
