@@ -7,7 +7,7 @@ PYTHON ?= python3
 OPT ?= -O2 -g
 LUA_INC ?= /usr/include/lua5.4
 # The most lines that gen/, templates/ and runtime/ may have together; who raises it says why.
-SIZE_LIMIT = 24000
+SIZE_LIMIT = 24400
 # The same for runtime/sim, which stands on gen/base alone.
 SIM_SIZE_LIMIT = 10950
 

@@ -543,7 +543,7 @@ function M.environment(spec, c, p)
     local render = family(spec.family).render
     local more = render and render(c, p) or {}
     local own = {name = M.name(spec, c), mask_code = variants.code(spec, c),
-        score_code = variants.score_code(spec, c)}
+        score_code = variants.score_code(spec, c), tensors = variants.tensors(spec, c)}
     local places = {own, more, p, c, new_scope()}
     return setmetatable({}, {
         __index = function(_, key)

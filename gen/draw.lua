@@ -165,6 +165,10 @@ end
 -- a mask's own picture, not a launch's.
 function M.svg(spec, c, p, values, alone)
     local one, n, first, row_tiles, given = variants.asked(spec, c, p, values)
+    if #(one.tensors or {}) > 0 then
+        common.raise(common.EINVAL, "draw: mask %s reads tensors: what it keeps, they decide",
+            c.mask)
+    end
     local across = -(-n.seq_k // c.tile_n)
     if alone then show_params(one, n, given) end
     if math.max(row_tiles, across) > most_across then

@@ -29,10 +29,19 @@ local functions = {
     list = {"min", "max", "abs", "select", "tanh", "exp2", "log2", "sigmoid"},
 }
 
+-- What a tensor may hold, by its name there: the type of its elements.
+M.elements = {int32 = "int", bool = "bool", fp32 = "float", bf16 = "float",
+    list = {"int32", "bool", "fp32", "bf16"}}
+-- What a tensor may be indexed by, and how a launch record tells it: a position, …
+local indexes = {row = "p", col = "p", batch = "b", head = "h", kv_head = "k"}
+local most_indexes, most_whole = 3, 1 << 30
+
 -- A scope: the names that a mask ("keep") or a score ("value") may use, with its params: {name,
--- type, low, high}.
-function M.scope(kind, params)
-    local scope = {kind = kind, by = {}, names = {}}
+-- type, low, high}; and its tensors: {name, element, indexes: a list, told from their use}.
+function M.scope(kind, params, tensors)
+    local scope = {kind = kind, by = {}, names = {}, tensors = tensors or {},
+        tensor_names = {}}
+    for i, tensor in ipairs(scope.tensors) do scope.tensor_names[i] = tensor.name end
     local function add(row)
         scope.by[row.name], scope.names[#scope.names + 1] = row, row.name
     end
@@ -166,6 +175,9 @@ local function word(node, scope)
     if name == "true" or name == "false" then return M.const(name == "true", node) end
     local found = scope.by[name]
     if not found then
+        if scope.tensors[name] then
+            wrong(node.at, "%s is a tensor: write %s[…]", name, name)
+        end
         if M.is_function(name) then wrong(node.at, "%s is a function: write %s(…)", name, name) end
         if name == "s" then wrong(node.at, "a mask has no 's': it is the score's") end
         wrong(node.at, "there is no '%s'%s", name, common.did_you_mean(name, scope.names))
@@ -223,6 +235,45 @@ local function choice(node, scope)
     return make("select", kind, node, c, a, b)
 end
 
+-- "p", "b", "h", "k", or "p128" of row // 128.
+local function index_kind(node, tree)
+    local by = tree.op == "//" and tree[2].op == "const" and tree[2].value or 1
+    local name = tree.op == "//" and by > 1 and tree[1] or tree
+    local kind = name.op == "name" and indexes[name.name]
+    if not kind then
+        wrong(node.from, "an index is row, col, batch, head or kv_head, or one of these // a "
+            .. "constant")
+    end
+    return kind .. (by > 1 and by or "")
+end
+
+local function index(node, scope)
+    local found = scope.tensors[node.name]
+    if not found then
+        wrong(node.at, "there is no tensor '%s'%s", node.name,
+            common.did_you_mean(node.name, scope.tensor_names))
+    end
+    local tree = {op = "tensor", name = node.name, type = M.elements[found.element],
+        tensor = found, at = node.at, from = node.from, to = node.to}
+    if tree.type == "float" then no_fraction(scope, node, "an element of " .. node.name) end
+    if tree.type == "int" then tree.low, tree.high = -most_whole, most_whole end
+    local kinds = {}
+    for i, one in ipairs(node) do
+        tree[i] = whole(one, scope, "an index")
+        kinds[i] = index_kind(one, tree[i])
+        tree.row, tree.col = tree.row or tree[i].row, tree.col or tree[i].col
+    end
+    if #kinds > most_indexes then
+        wrong(node.at, "a tensor has at most %d indexes", most_indexes)
+    end
+    found.indexes = found.indexes or kinds
+    if table.concat(found.indexes, " ") ~= table.concat(kinds, " ") then
+        wrong(node.at, "the indexes of %s are of other kinds before: %s", node.name,
+            table.concat(found.indexes, ", "))
+    end
+    return tree
+end
+
 local function call(node, scope)
     local name = node.name
     local arity = M.is_function(name) and functions[name]
@@ -261,7 +312,8 @@ local typers = {
         no_fraction(scope, node, "a constant")
         return M.const(node.value, node)
     end,
-    word = word, call = call, ["+"] = sum, ["-"] = sum, ["*"] = sum, ["/"] = fraction,
+    word = word, call = call, index = index,
+    ["+"] = sum, ["-"] = sum, ["*"] = sum, ["/"] = fraction,
     ["//"] = quotient, ["%"] = quotient, ["and"] = both, ["or"] = both,
     ["not"] = function(node, scope) return make("not", "bool", node, condition(node.a, scope)) end,
     neg = function(node, scope)
@@ -301,6 +353,7 @@ function M.text(node)
     if op == "const" then return const_text(node) end
     if op == "name" then return node.name end
     for i = 1, #node do a[i] = M.text(node[i]) end
+    if op == "tensor" then return ("%s[%s]"):format(node.name, table.concat(a, ", ")) end
     if op == "float" then return a[1] end
     if functions[op] then return ("%s(%s)"):format(op, table.concat(a, ", ")) end
     if #a == 1 then return ("(%s%s)"):format(op == "neg" and "-" or "not ", a[1]) end
@@ -320,8 +373,8 @@ local function is_wide(node)
     return node.type == "int" and (node.low < -0x80000000 or node.high > 0x7fffffff)
 end
 
--- The formula as an expression of C; names(name) gives a name's. Functions of whole numbers have a
--- wide form; `wide`: all are.
+-- The formula as an expression of C; names(name) gives a name's, NAME_at is a tensor's. Functions
+-- of whole numbers have a wide form; `wide`: all are.
 function M.c(node, names, wide)
     local op, a = node.op, {}
     if op == "const" then
@@ -336,6 +389,9 @@ function M.c(node, names, wide)
         large = large or is_wide(node[i])
     end
     if op == "float" then return "(float)" .. a[1] end
+    if op == "tensor" then
+        return ("%s_at(p, %s)"):format(node.name, table.concat(a, ", "))
+    end
     if op == "select" then return ("(%s ? %s : %s)"):format(a[1], a[2], a[3]) end
     local call = node.type == "float" and c_float[op] or node.type == "int" and c_int[op]
     if call then

@@ -1,9 +1,10 @@
 -- parse.lua - an expression's text to a tree: rules (expr.lua), masks and scores (formula.lua).
 -- SPDX-License-Identifier: BSD-3-Clause
 --
---   or · and · not · one of < <= > >= == != · + - · * / // % · - · number, word, word(…), ( … )
+--   or · and · not · one of < <= > >= == != · + - · * / // % · - · number, word, word(…), word[…],
+--   ( … )
 -- A node is {op, at, from, to, a, b} with bytes of the text; op is an operator, "neg", "int",
--- "float", "word" or "call" (name, and the arguments 1, 2, …).
+-- "float", "word", "call" (name, and the arguments 1, 2, …) or "index" (likewise, of a tensor).
 
 local M = {}
 
@@ -31,7 +32,8 @@ M.comparisons = {["<"] = ">=", ["<="] = ">", [">"] = "<=", [">="] = "<", ["=="] 
 local rule_tokens = {{"word", "[%a_][%w_]*"}, {"int", "%d+"}, {nil, "[<>=!]="}, {nil, "//"},
     {nil, "[-+*%%()<>]"}}
 local formula_tokens = {{"word", "[%a_][%w_]*"}, {"float", "%d+%.?%d*[eE][-+]?%d+"},
-    {"float", "%d+%.%d*"}, {"int", "%d+"}, {nil, "[<>=!]="}, {nil, "//"}, {nil, "[-+*/%%(),<>]"}}
+    {"float", "%d+%.%d*"}, {"int", "%d+"}, {nil, "[<>=!]="}, {nil, "//"},
+    {nil, "[-+*/%%(),<>%[%]]"}}
 
 local function tokens(text, kinds)
     local list, at = {}, 1
@@ -85,8 +87,8 @@ function M.tree(text, formula)
     local function shown(token)
         return token.kind == "the end" and "the end" or "'" .. token.text .. "'"
     end
-    local function closing(what)
-        local close = accept(")")
+    local function closing(what, kind)
+        local close = accept(kind or ")")
         if not close then wrong(list[i].at, "expected %s, got %s", what, shown(list[i])) end
         return close
     end
@@ -105,10 +107,10 @@ function M.tree(text, formula)
             return a
         end
     end
-    local function call(token)
-        local node = {op = "call", name = token.text, at = token.at, from = token.at}
+    local function call(token, op, close)
+        local node = {op = op, name = token.text, at = token.at, from = token.at}
         repeat node[#node + 1] = expression() until not accept(",")
-        node.to = closing("',' or ')'").at
+        node.to = closing(("',' or '%s'"):format(close), close).at
         return node
     end
     local function primary()
@@ -118,7 +120,8 @@ function M.tree(text, formula)
         if token.kind == "int" or token.kind == "float" then
             return literal(token)
         elseif token.kind == "word" then
-            if formula and accept("(") then return call(token) end
+            if formula and accept("(") then return call(token, "call", ")") end
+            if formula and accept("[") then return call(token, "index", "]") end
             return {op = "word", name = token.text, at = from, from = from, to = to}
         elseif token.kind == "(" then
             local inner = expression()

@@ -18,7 +18,7 @@ local function float_text(value)
 end
 
 -- Text over lines of at most `room` columns, the later ones indented 4 more.
-local function wrapped(text, room)
+function M.wrapped(text, room)
     local lines, line = {}, ""
     for word in text:gmatch("%S+") do
         if #line + #word >= room and line ~= "" then
@@ -48,7 +48,7 @@ local function writer(names)
     function W.once(text)
         if text == "" or text:find("^[%d.e+-]+f?$") then return text end
         if not W.known[text] then
-            W.lines[#W.lines + 1] = wrapped(("const float k%d = %s;"):format(#W.lines + 1, text),
+            W.lines[#W.lines + 1] = M.wrapped(("const float k%d = %s;"):format(#W.lines + 1, text),
                 92)
             W.known[text] = "k" .. #W.lines
         end
@@ -162,6 +162,7 @@ function element(W, node)
     local op, a, b = node.op, node[1], node[2]
     if op == "float" then return float_of(W, a) end
     if not moves(node) then return W.once(formula.c(node, W.names)) end
+    if op == "tensor" then return formula.c(node, W.names) end
     if op == "*" or op == "/" and not moves(b) or is_score(node) then
         return product_text(W, gather(node, new()))
     end
@@ -196,8 +197,8 @@ function M.code(tree, names)
     end
     if row then places[#places + 1] = "const int row = row0 + over;" end
     if col then places[#places + 1] = "const int col = col0 + along;" end
-    return {factor = wrapped(factor_text(W, whole), 72), lines = W.lines, places = places,
-        value = value ~= "scores[i]" and wrapped(value, 76)}
+    return {factor = M.wrapped(factor_text(W, whole), 72), lines = W.lines, places = places,
+        value = value ~= "scores[i]" and M.wrapped(value, 76)}
 end
 
 return M

@@ -64,8 +64,8 @@ local function variable(form)
 end
 
 -- ---- disjunctive form: a list of terms, each a list of comparisons ----
--- A comparison is {op = "<=" | "==" | "!=", a, b, plus}: a op b + plus; or {condition = node,
--- want} of what does not depend on the position.
+-- A comparison is {op = "<=" | "==" | "!=", a, b, plus}: a op b + plus; {condition = node, want}
+-- of what does not depend on the position; or {tensor = node, want} of bools.
 
 local always, never = {{}}, {}
 
@@ -156,6 +156,7 @@ function terms_of(node, want)
         return either(both(terms_of(a, true), terms_of(b, want)),
             both(terms_of(a, false), terms_of(node[3], want)))
     end
+    if op == "tensor" then return {{{tensor = node, want = want}}} end
     if a.type == "bool" then
         local same = (op == "==") == want
         return either(both(terms_of(a, true), terms_of(b, same)),
@@ -183,7 +184,7 @@ local small_functions = {"least", "most", "floor_div", "floor_mod", "pick"}
 
 -- `wide`: whole numbers are of 64 bits. Else positions are below 2^29, and all fits in 32.
 local function writer(syntax, names, wide)
-    local W = {lines = {}, depth = 1, count = 0, wide = wide}
+    local W = {lines = {}, depth = 1, count = 0, wide = wide, is_lua = syntax == lua}
     function W.line(format, ...)
         local text = format:format(...)
         if syntax == c then
@@ -322,6 +323,23 @@ local kinds = {["//"] = quotient_bounds, ["%"] = quotient_bounds, ["*"] = produc
     end,
 }
 
+-- Of a tensor, over the ranges of the indexes that are positions.
+function kinds.tensor(W, node)
+    local bool = node.type == "bool"
+    if W.is_lua then return bool and 0 or W.let(node.low .. ""), bool and 1 or node.high .. "" end
+    local args = {}
+    for i = 1, #node do
+        if node.tensor.indexes[i]:find("p") then
+            local low, high = bounds(W, node[i])
+            args[#args + 1] = ("(int)%s, (int)%s"):format(low, high)
+        end
+    end
+    W.count = W.count + 1
+    local name = "v" .. W.count
+    W.line("const Range %s = %s_range(s, p, item, %s);", name, node.name, table.concat(args, ", "))
+    return name .. ".low", name .. ".high"
+end
+
 -- Two names or numbers: what the node's value is not below, and not above.
 function bounds(W, node)
     if not moves(node) then
@@ -356,6 +374,10 @@ end
 local function may_hold(W, syntax, one)
     if one.condition then
         return (one.want and "" or syntax["not"]) .. "(" .. W.value(one.condition) .. ")"
+    end
+    if one.tensor then
+        local low, high = bounds(W, one.tensor)
+        return one.want and ("%s > 0"):format(high) or ("%s < 1"):format(low)
     end
     local text = remainder(W, one)
     if not text then

@@ -2,8 +2,8 @@
 -- SPDX-License-Identifier: BSD-3-Clause
 --
 -- A spec's `masks` and `scores` are lists, in the file's order, with `by`: name → {name, kind =
--- "keep" | "value", text, tree, params, place}; a param is {name, type = "int" | "float", default,
--- low, high}.
+-- "keep" | "value", text, tree, params, tensors, place}; a param is {name, type = "int" | "float",
+-- default, low, high}, a tensor {name, element, indexes: as its uses have them (formula.lua)}.
 
 local common = require "common"
 local formula = require "formula"
@@ -15,7 +15,9 @@ local M = {}
 local most_params = 4
 local largest = 1 << 30 -- of a param
 local kinds = {masks = "keep", scores = "value"}
-local shapes = {keep = {{"keep", true}, {"params"}}, value = {{"value", true}, {"params"}}}
+local most_tensors = 4 -- of a mask and a score together
+local shapes = {keep = {{"keep", true}, {"params"}, {"tensors"}},
+    value = {{"value", true}, {"params"}, {"tensors"}}}
 local param_shape = {{"default", true}, {"from"}, {"to"}}
 
 -- ---- params ----
@@ -72,6 +74,40 @@ local function params(x, pair, kind)
     return list
 end
 
+-- NAME: int32, bool, fp32 or bf16.
+local function tensors(x, pair, kind, given)
+    local list, known = {}, formula.scope(kind, given).by
+    local pairs_of = pair and x:pairs(pair.value, "tensors", "a map from names to types")
+    for _, one in ipairs(pairs_of or {}) do
+        local key = {kind = "scalar", text = one.key, line = one.line, col = one.col}
+        local element = x:word(key, "tensors") and x:text(one.value, "tensors: " .. one.key)
+        if known[one.key] or formula.is_function(one.key) or formula.is_keyword(one.key) then
+            x:fail(one, "tensors: the name '%s' is taken", one.key)
+        elseif element and not formula.elements[element] then
+            x:fail(one.value, "tensors: %s: no type '%s': int32, bool, fp32 or bf16%s", one.key,
+                element, common.did_you_mean(element, formula.elements.list))
+        elseif element then
+            list[#list + 1] = {name = one.key, element = element}
+            list[one.key] = list[#list]
+        end
+    end
+    if #list > most_tensors then
+        x:fail(pair, "tensors: %d, at most %d are allowed", #list, most_tensors)
+    end
+    return list
+end
+
+-- A mask's tensor with one position among its indexes: a kernel knows the least and the largest
+-- element of each of its blocks.
+local function is_listed(tensor)
+    local positions = 0
+    for _, kind in ipairs(tensor.indexes) do
+        if kind:find("p%d") then return false end
+        positions = positions + (kind == "p" and 1 or 0)
+    end
+    return positions == 1
+end
+
 -- ---- a section ----
 
 local function read_one(x, pair, kind, section)
@@ -83,15 +119,22 @@ local function read_one(x, pair, kind, section)
     local before = #x.errors
     local one = {name = pair.key, kind = kind, params = params(x, got.params, kind), place = pair,
         own = x.path}
+    one.tensors = tensors(x, got.tensors, kind, one.params)
     local node = got[kind] and got[kind].value
     one.text = node and x:text(node, kind)
     if not one.text or #x.errors > before then return nil end
     if not node.start then
         return x:fail(node, "%s: an expression stands on one line, without escapes", kind)
     end
-    local tree, at, why = formula.read(one.text, formula.scope(kind, one.params))
+    local tree, at, why = formula.read(one.text, formula.scope(kind, one.params, one.tensors))
     if not tree then
         return x:fail({line = node.line, col = node.start + at - 1}, "%s: %s", kind, why)
+    end
+    for _, tensor in ipairs(one.tensors) do
+        if not tensor.indexes then
+            return x:fail(got.tensors, "tensors: %s is not used", tensor.name)
+        end
+        tensor.listed = kind == "keep" and is_listed(tensor)
     end
     one.tree = tree
     return one
@@ -172,11 +215,40 @@ function M.code(spec, c)
             parts[i] = "(" .. table.concat(any, " ||\n            ") .. ")"
         end
     end
+    for i, part in ipairs(parts) do
+        parts[i] = scores.wrapped(part, 82):gsub("\n", "\n           ")
+    end
     local keep = table.concat(parts, " &&\n           ")
     return {type = tiles.type(one.tree), keep = keep, may = {
         {name = "may_keep", what = "keep", body = tiles.c(one.tree, true, names)},
         {name = "may_drop", what = "drop", body = tiles.c(one.tree, false, names)},
     }}
+end
+
+-- The tensors of a candidate: {name, element, indexes, slot: in the launch's params, ranged: is it
+-- the mask's, listed: with a table of blocks}.
+function M.tensors(spec, c)
+    local list = {}
+    for _, section in ipairs {"masks", "scores"} do
+        local one = spec[section].by[rawget(c, section:sub(1, -2))]
+        for _, t in ipairs(one and one.tensors or {}) do
+            local row = {name = t.name, element = t.element, indexes = t.indexes, slot = #list,
+                ranged = section == "masks", listed = t.listed}
+            local other = list[t.name]
+            local same = other and other.element == t.element and
+                table.concat(other.indexes, " ") == table.concat(t.indexes, " ")
+            if other and not same then
+                common.raise(common.EINVAL, "mask=%s score=%s: each has a tensor '%s' of its own: "
+                    .. "rename one", c.mask, c.score, t.name)
+            end
+            if not other then list[#list + 1], list[t.name] = row, row end
+        end
+    end
+    if #list > most_tensors then
+        common.raise(common.EINVAL, "mask=%s score=%s: %d tensors, at most %d are allowed", c.mask,
+            c.score, #list, most_tensors)
+    end
+    return list
 end
 
 -- What it needs of the candidate's score, or nil (scores.lua).
@@ -200,6 +272,10 @@ function M.launch(spec, c)
             lines[#lines + 1] = ("%s %s %s %s %s"):format(kind[4], row.name,
                 value_text(row.default), value_text(row.low), value_text(row.high))
         end
+    end
+    for _, t in ipairs(M.tensors(spec, c)) do
+        lines[#lines + 1] = ("tensor %s %s %s"):format(t.name, t.element,
+            table.concat(t.indexes, " "))
     end
     return lines
 end
@@ -330,6 +406,7 @@ end
 -- What it does, for people: rows {what, how many}.
 function M.counts(spec, c, p, values)
     local one, n, first, row_tiles = M.asked(spec, c, p, values)
+    if #(one.tensors or {}) > 0 then return {{"tiles", "told by the launch, of its tensors"}} end
     local pairs_there = math.tointeger(values.batch) * n.heads
     local differ = false
     for _, name in ipairs {"batch", "head", "kv_head"} do

@@ -35,7 +35,8 @@ typedef struct {
 /* ---- families: from arguments to a params struct; a new family is a row here ---- */
 
 /* Parameters of one kernel; *items is how many work items its grid shares. `work` is where a
-   launch's scratch goes, `params` where its mask's do, `score_params` those of its score. */
+   launch's scratch goes, `params` where its mask's do, `score_params` its score's, `tensors` both's
+   tensors. */
 typedef union {
     struct fwd_params fwd;
     struct quantize_params quantize;
@@ -43,7 +44,7 @@ typedef union {
 typedef struct family {
     const char *name;
     void (*fill)(const wl_call *c, const entry *e, params *out, int64_t *items);
-    size_t work, params, score_params;
+    size_t work, params, score_params, tensors;
     size_t phase; /* where the number of a launch of several goes; 0: there is one */
 } family;
 
@@ -118,8 +119,8 @@ static void fill_quantize(const wl_call *c, const entry *e, params *out, int64_t
 
 static const family families[] = {
     {"fwd", fill_fwd, offsetof(params, fwd.work), offsetof(params, fwd.mask_args),
-     offsetof(params, fwd.score_args), 0},
-    {"quantize", fill_quantize, 0, 0, 0, offsetof(params, quantize.phase)},
+     offsetof(params, fwd.score_args), offsetof(params, fwd.tensors), 0},
+    {"quantize", fill_quantize, 0, 0, 0, 0, offsetof(params, quantize.phase)},
 };
 
 static uint64_t hash_of(const uint64_t *words, size_t count) {
@@ -232,7 +233,7 @@ static wl_status find_or_make(wl_context *ctx, const wl_call *c, entry **out) {
 #define MAX_ITEMS (1 << 30) /* a kernel counts them, and a grid more, in an int */
 
 /* The grid is persistent: a cluster for each work item, at most as many as the SMs hold. */
-static wl_status plan(const wl_context *ctx, const wl_call *c, const entry *e, int index, params *p,
+static wl_status plan(wl_context *ctx, const wl_call *c, const entry *e, int index, params *p,
                       unsigned *grid) {
     int64_t items, cluster = e->launch.kernel[index].cluster, sms = ctx->sms;
     if (c->args->sms && c->args->sms < sms) sms = c->args->sms;
@@ -246,11 +247,14 @@ static wl_status plan(const wl_context *ctx, const wl_call *c, const entry *e, i
     if (!status && *c->key.score_name)
         status = wl_launch_score_params(&e->launch, c->args->score_args, c->args->n_score_args,
                                         score_args);
+    struct fwd_tensor named[WL_MAX_TENSORS];
+    if (!status) status = wl_call_named(ctx, c, &e->launch, named);
     if (status) return status;
     const family *f = e->bound[index].family;
     f->fill(c, e, p, &items);
     if (f->params) memcpy((char *)p + f->params, mask_args, sizeof mask_args);
     if (f->params) memcpy((char *)p + f->score_params, score_args, sizeof score_args);
+    if (f->params) memcpy((char *)p + f->tensors, named, sizeof named);
     if (items > MAX_ITEMS)
         return fail(WL_EINVAL,
                     "batch * heads * ceil(seq_q / %" PRId64 ") = %" PRId64
@@ -278,7 +282,7 @@ typedef struct {
     prepared kernel[WL_MAX_KERNELS];
 } ready;
 
-static wl_status prepare(const wl_context *ctx, const wl_call *c, const entry *e, int index,
+static wl_status prepare(wl_context *ctx, const wl_call *c, const entry *e, int index,
                          prepared *out) {
     const wl_launch_kernel *kernel = &e->launch.kernel[index];
     const bound *b = &e->bound[index];
@@ -300,7 +304,7 @@ static wl_status prepare(const wl_context *ctx, const wl_call *c, const entry *e
     return status;
 }
 
-static wl_status prepare_all(const wl_context *ctx, const wl_call *c, const entry *e, ready *out) {
+static wl_status prepare_all(wl_context *ctx, const wl_call *c, const entry *e, ready *out) {
     wl_status status = wl_call_workspace(c, (size_t)e->launch.scratch);
     out->e = NULL;
     for (int i = 0; i < e->launch.n_kernels && !status; i++)
@@ -353,10 +357,12 @@ static bool same_tensor(const wl_tensor *a, const wl_tensor *b) {
            !memcmp(a->stride, b->stride, sizeof a->stride);
 }
 
-/* A name is compared with the text that was in force, as the caller may write over it. */
+/* Calls with named tensors are never alike: what they name may be elsewhere. A name is compared
+   with the text that was in force, as the caller may write over it. */
 static bool same_call(const wl_context *ctx, const ready *r, const wl_forward_args *a) {
     const wl_forward_args *b = &r->args;
-    return r->e && same_tensor(&a->q, &b->q) && same_tensor(&a->k, &b->k) &&
+    return r->e && !a->n_tensors && !b->n_tensors && same_tensor(&a->q, &b->q) &&
+           same_tensor(&a->k, &b->k) &&
            same_tensor(&a->v, &b->v) && same_tensor(&a->o, &b->o) && a->lse == b->lse &&
            a->mask == b->mask && !memcmp(&a->scale, &b->scale, sizeof a->scale) &&
            a->n_mask_args == b->n_mask_args &&
@@ -533,7 +539,7 @@ static bool is_foreign(const wl_context *ctx, const char *by) {
     return strncmp(at, name, size) || (at[size] != ':' && strncmp(at + size, " in ", 4));
 }
 
-static wl_status explain(const wl_context *ctx, const wl_call *c, const wl_problem *problem,
+static wl_status explain(wl_context *ctx, const wl_call *c, const wl_problem *problem,
                          const entry *e, wl_buf *out) {
     wl_status status = WL_OK;
     wl_buf_printf(out, "kernel  %s\nby      %s\nfrom    %s\ndevice  %s, %d SMs%s\nproblem ",

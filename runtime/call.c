@@ -158,6 +158,9 @@ static wl_status check_plain(const wl_forward_args *args) {
         (args->n_score_args && !args->score_name))
         return fail(WL_EINVAL, "n_score_args = %d: expected 0 to %d, and 0 without score_name",
                     args->n_score_args, WL_MAX_LIST);
+    if (args->n_tensors < 0 || (args->n_tensors && !args->tensors))
+        return fail(WL_EINVAL, "n_tensors = %d: expected 0 or more, and 0 without tensors",
+                    args->n_tensors);
     double scale = (double)args->scale;
     if (scale != 0 && !(scale >= WL_SCALE_MIN && scale <= WL_SCALE_MAX))
         return fail(WL_EINVAL,

@@ -4,6 +4,7 @@
 #define WL_CALL_H
 
 #include "context.h"
+#include "params.h"
 #include "tensor.h"
 
 enum { WL_Q, WL_K, WL_V, WL_O, WL_TENSORS };
@@ -35,6 +36,13 @@ wl_status wl_call_read_quantize(wl_context *ctx, const wl_quantize_args *args,
                                 wl_forward_args *forward, wl_call *out);
 /* EINVAL where the caller's workspace, if there is one, does not serve for so much scratch. */
 wl_status wl_call_workspace(const wl_call *c, size_t bytes);
+/* The tensors that the record's mask and score read, as the kernel is told of them, of those of the
+   call: EINVAL names one that is missing, too small or of another type. */
+wl_status wl_call_named(wl_context *ctx, const wl_call *c, const wl_launch *launch,
+                        struct fwd_tensor out[WL_MAX_TENSORS]);
+/* How many elements index `dim` of a record's tensor needs, of so many positions, batches, heads
+   and kv_heads. */
+int64_t wl_call_extent(const wl_launch *launch, int tensor, int dim, const int64_t of[4]);
 /* The call in a problem's words. */
 wl_status wl_call_problem(const wl_call *c, wl_problem *out);
 

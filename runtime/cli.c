@@ -37,7 +37,7 @@ static const command command_table[] = {
      "compiles into the cache and tells what each kernel takes (quote each of several problems)"},
     {"run", "PROBLEM", 1,
      HAS(JSON) | HAS(SPEC) | HAS(OUT) | HAS(SOURCE) | HAS(KERNEL) | HAS(Q) | HAS(K) | HAS(V) |
-         HAS(LSE) | HAS(RANDOM) | HAS(CHECK) | HAS(DEVICE),
+         HAS(LSE) | HAS(RANDOM) | HAS(CHECK) | HAS(DEVICE) | HAS(TENSOR),
      cli_run, "runs on the GPU (or in the simulator), times it, checks it"},
     {"verify", "NAME|PROBLEM | --source FILE.cu [PROBLEM]", 0,
      HAS(JSON) | HAS(SPEC) | HAS(SOURCE) | HAS(SCHEDULES), cli_verify,
@@ -156,7 +156,10 @@ static wl_status take_option(const command *c, char *word, char *next, cli_args 
     if (!value) value = next;
     if (!value)
         return fail(WL_EINVAL, "%s: %s needs a value: %s", c->name, word, option_table[o].value);
+    if (o == OPTION_TENSOR && !strchr(value, '='))
+        return fail(WL_EINVAL, "%s: --tensor %s: expected NAME=FILE.npy", c->name, value);
     if (o == OPTION_SPEC) out->spec[out->n_specs++] = value;
+    else if (o == OPTION_TENSOR) out->tensor[out->n_tensors++] = value;
     else if (out->value[o]) return fail(WL_EINVAL, "%s: %s is given twice", c->name, word);
     out->value[o] = value;
     return WL_OK;
@@ -306,10 +309,11 @@ static wl_status run(int argc, char **argv) {
         return WL_OK;
     }
     cli_args args = {.operand = wl_alloc((size_t)argc * sizeof *args.operand),
-                     .spec = wl_alloc((size_t)argc * sizeof *args.spec)};
+                     .spec = wl_alloc((size_t)argc * sizeof *args.spec),
+                     .tensor = wl_alloc((size_t)argc * sizeof *args.tensor)};
     status = parse(c, argc - 2, argv + 2, &args);
     if (!status) status = c->run(&args);
-    free(args.operand), free(args.spec);
+    free(args.operand), free(args.spec), free(args.tensor);
     return status;
 }
 

@@ -10,6 +10,7 @@
     X(HELP, "-h", NULL, "this text")                                                               \
     X(JSON, "--json", NULL, "one JSON array, an object a row")                                     \
     X(SPEC, "--spec", "FILE", "a spec of yours, beside those of WARPLOOM_SPECS; may be repeated")  \
+    X(TENSOR, "--tensor", "NAME=FILE.npy", "what a mask or score reads; else drawn; repeatable")   \
     X(OUT, "-o", "FILE", "write the result there")                                                 \
     X(SOURCE, "--source", "FILE.cu", "a hand-edited kernel in place of the emitted one")           \
     X(KERNEL, "--kernel", "NAME", "force this candidate")                                          \
@@ -48,6 +49,8 @@ typedef struct {
     const char *value[OPTIONS]; /* NULL: not given; a flag's is its own name */
     const char **spec;          /* every --spec */
     int n_specs;
+    const char **tensor; /* every --tensor */
+    int n_tensors;
 } cli_args;
 
 /* The commands; each prints its data on stdout and leaves messages to main. */

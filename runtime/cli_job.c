@@ -149,6 +149,8 @@ static wl_status done(const cli_job *j, const char *call, CUresult result) {
 
 /* Makes the device's primary context current and opens ours on it. */
 wl_status cli_job_open(cli_job *j, const cli_args *args) {
+    j->files = args->tensor;
+    j->n_files = args->n_tensors;
     CUdevice device;
     CUcontext context;
     wl_status status = cli_driver(args, &j->device_name, &j->driver);
@@ -269,10 +271,13 @@ wl_status cli_job_formulas(cli_job *j) {
     wl_status status = choose(j, record);
     if (!status) status = wl_launch_params(record, args->list, args->n, j->params);
     if (!status) status = wl_launch_score_params(record, given, score_args->n, j->score_params);
+    if (!status) status = cli_tensors_make(j, record);
     if (!status && j->masked)
-        j->keep = wl_formula_open(record->keep, record->param, record->n_params);
+        j->keep = wl_formula_open_tensors(record->keep, record->param, record->n_params, j->named,
+                                          j->n_named);
     if (!status && is_changed(j))
-        j->value = wl_formula_open(record->value, record->score_param, record->n_score_params);
+        j->value = wl_formula_open_tensors(record->value, record->score_param,
+                                           record->n_score_params, j->named, j->n_named);
     free(record);
     return status;
 }
@@ -309,6 +314,8 @@ wl_status cli_job_prepare(cli_job *j) {
     to_floats(&j->problem.word[WL_P_score_args], j->forward.score_args);
     wl_status status = cli_job_formulas(j);
     if (status) return status;
+    j->forward.tensors = j->views;
+    j->forward.n_tensors = j->n_named;
     return j->file ? wl_context_use_source(j->ctx, &j->forward, j->file, j->source.data) : WL_OK;
 }
 
@@ -387,6 +394,7 @@ void cli_job_clear(cli_job *j) {
 
 void cli_job_close(cli_job *j) {
     cli_job_clear(j);
+    cli_tensors_free(j);
     wl_close(j->ctx);
     close_formulas(j);
     wl_buf_free(&j->source);

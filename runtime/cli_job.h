@@ -27,6 +27,11 @@ typedef struct {
     int32_t params[WL_MAX_PARAMS];
     wl_formula *value; /* likewise of the score; NULL: none */
     float score_params[WL_MAX_PARAMS];
+    const char **files; /* NAME=FILE.npy, of --tensor */
+    int n_files, n_named;
+    wl_formula_tensor *named; /* what mask and score read, on the host and the device */
+    wl_named_tensor *views;
+    CUdeviceptr named_device[WL_MAX_TENSORS];
     int tensors; /* how many there are: LSE is the last, where the problem asks for it */
     int64_t shape[TENSORS][4]; /* [batch][seq][heads][dim] */
     size_t bytes[TENSORS]; /* 0: not there */
@@ -61,6 +66,9 @@ wl_status cli_job_upload(cli_job *job);
 wl_status cli_job_formulas(cli_job *job);
 /* Fills job->forward and, with a source, loads that. */
 wl_status cli_job_prepare(cli_job *job);
+/* The tensors that the record's mask and score read: of --tensor, else drawn. */
+wl_status cli_tensors_make(cli_job *job, const wl_launch *record);
+void cli_tensors_free(cli_job *job);
 wl_status cli_job_synchronize(const cli_job *job);
 wl_status cli_job_download(const cli_job *job);
 /* The job as the reference sees it. */

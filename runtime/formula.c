@@ -14,15 +14,16 @@ enum { MOST = 320 }; /* steps and open operators: a text has at most 300 charact
 typedef enum {
     OP_NUMBER, OP_NAME, OP_OPEN, OP_OR, OP_AND, OP_NOT, OP_LT, OP_LE, OP_GT, OP_GE, OP_EQ, OP_NE,
     OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_FLOOR, OP_MOD, OP_NEG, OP_MIN, OP_MAX, OP_ABS, OP_SELECT,
-    OP_TANH, OP_EXP2, OP_LOG2, OP_SIGMOID
+    OP_TANH, OP_EXP2, OP_LOG2, OP_SIGMOID, OP_TENSOR
 } op;
 
 typedef struct {
     op op;
-    double number; /* or the index of a name */
+    double number; /* or the index of a name or tensor */
 } step;
 
 struct wl_formula {
+    const wl_formula_tensor *tensor;
     int n;
     step step[MOST];
 };
@@ -56,9 +57,9 @@ static const char *const own_names[WL_F_params] = {
 typedef struct {
     const char *text;
     const char (*param)[33];
-    int n_params;
+    int n_params, n_tensors;
     wl_formula *out;
-    int open[MOST], n_open; /* rows of `words` that wait; -1: a bracket */
+    int open[MOST], n_open; /* rows of `words` that wait; -1: a bracket; -2 and below: a tensor's */
     bool value;             /* a value has just ended: what follows joins it */
 } reading;
 
@@ -119,6 +120,14 @@ static bool read_value(reading *r) {
     for (int i = 0; i < 2; i++)
         if (n == strlen(i ? "true" : "false") && !strncmp(word, i ? "true" : "false", n))
             return add(r, OP_NUMBER, i);
+    for (int i = 0; i < r->n_tensors && *r->text == '['; i++) {
+        const char *name = r->out->tensor[i].name;
+        if (n != strlen(name) || strncmp(word, name, n) || r->n_open == MOST) continue;
+        r->text++;
+        r->open[r->n_open++] = -2 - i;
+        r->value = false;
+        return true;
+    }
     for (int i = 0; i < WL_F_params + r->n_params; i++) {
         const char *name = i < WL_F_params ? own_names[i] : r->param[i - WL_F_params];
         if (n == strlen(name) && !strncmp(word, name, n)) return add(r, OP_NAME, i);
@@ -129,12 +138,19 @@ static bool read_value(reading *r) {
 /* ")": what is open since its bracket, and the function before that. */
 static bool read_close(reading *r) {
     r->text++;
-    if (!close_down_to(r, 0) || !r->n_open) return false;
+    if (!close_down_to(r, 0) || !r->n_open || r->open[r->n_open - 1] < -1) return false;
     r->n_open--;
     int i = r->n_open ? r->open[r->n_open - 1] : -1;
     if (i < 0 || !words[i].function) return true;
     r->n_open--;
     return add(r, words[i].op, 0);
+}
+
+/* "]": the element of the tensor whose index it ends. */
+static bool read_element(reading *r) {
+    r->text++;
+    if (!close_down_to(r, 0) || !r->n_open || r->open[r->n_open - 1] > -2) return false;
+    return add(r, OP_TENSOR, -2 - r->open[--r->n_open]);
 }
 
 static bool read_next(reading *r) {
@@ -146,6 +162,7 @@ static bool read_next(reading *r) {
         return true;
     }
     if (*r->text == ')' && r->value) return read_close(r);
+    if (*r->text == ']' && r->value) return read_element(r);
     if (*r->text == ',' && r->value) {
         r->text++;
         r->value = false;
@@ -155,9 +172,10 @@ static bool read_next(reading *r) {
 }
 
 /* How many operands a step takes off the stack. */
-static int operands_of(op o) {
+static int operands_of(const wl_formula *f, const step *s) {
+    if (s->op == OP_TENSOR) return f->tensor[(int)s->number].n_dims;
     for (int i = 0; i < WORDS; i++)
-        if (words[i].op == o) return words[i].operands;
+        if (words[i].op == s->op) return words[i].operands;
     return 0;
 }
 
@@ -165,7 +183,7 @@ static int operands_of(op o) {
 static bool is_sound(const wl_formula *f) {
     int depth = 0;
     for (int i = 0; i < f->n; i++) {
-        depth -= operands_of(f->step[i].op);
+        depth -= operands_of(f, &f->step[i]);
         if (depth < 0) return false;
         depth++;
     }
@@ -173,8 +191,15 @@ static bool is_sound(const wl_formula *f) {
 }
 
 wl_formula *wl_formula_open(const char *text, const char (*param)[33], int n_params) {
+    return wl_formula_open_tensors(text, param, n_params, NULL, 0);
+}
+
+wl_formula *wl_formula_open_tensors(const char *text, const char (*param)[33], int n_params,
+                                    const wl_formula_tensor *tensor, int n_tensors) {
     wl_formula *f = wl_alloc(sizeof *f);
-    reading r = {.text = text, .param = param, .n_params = n_params, .out = f};
+    f->tensor = tensor;
+    reading r = {.text = text, .param = param, .n_params = n_params, .n_tensors = n_tensors,
+                 .out = f};
     bool good = true;
     for (r.text += strspn(r.text, " "); good && *r.text; r.text += strspn(r.text, " "))
         good = read_next(&r);
@@ -222,6 +247,24 @@ static double apply(op o, const double *a) {
     }
 }
 
+static double element(const wl_formula_tensor *t, const double *index) {
+    int64_t at = 0;
+    for (int d = 0; d < t->n_dims; d++) {
+        double most = (double)(t->shape[d] - 1);
+        at = at * t->shape[d] + (int64_t)fmax(0, fmin(index[d], most));
+    }
+    float real = 0;
+    switch (t->dtype) {
+    case WL_INT32: return fmax(-0x1p30, fmin(0x1p30, ((const int32_t *)t->data)[at]));
+    case WL_BOOL: return ((const uint8_t *)t->data)[at] != 0;
+    case WL_FP32: return (double)((const float *)t->data)[at];
+    default: break;
+    }
+    uint32_t bits = (uint32_t)((const uint16_t *)t->data)[at] << 16;
+    memcpy(&real, &bits, sizeof real);
+    return (double)real;
+}
+
 double wl_formula_value(const wl_formula *f, const double name[WL_F_params + WL_MAX_PARAMS]) {
     double stack[MOST + 1];
     int n = 0;
@@ -230,8 +273,9 @@ double wl_formula_value(const wl_formula *f, const double name[WL_F_params + WL_
         if (s->op == OP_NUMBER) stack[n++] = s->number;
         else if (s->op == OP_NAME) stack[n++] = name[(int)s->number];
         else {
-            n -= operands_of(s->op);
-            stack[n] = apply(s->op, stack + n);
+            n -= operands_of(f, s);
+            stack[n] = s->op == OP_TENSOR ? element(&f->tensor[(int)s->number], stack + n)
+                                          : apply(s->op, stack + n);
             n++;
         }
     }

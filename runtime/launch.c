@@ -90,6 +90,38 @@ static const char *read_score_param(wl_launch *out, char *rest) {
     return wrong;
 }
 
+/* An index of tensor i: a letter, and by what a position is divided. */
+static const char *read_index(wl_launch *out, int i, const char *word) {
+    int k = out->tensor[i].n_dims++;
+    int64_t by = 1;
+    if (k == 3 || !*word || !strchr("pbhk", *word)) return "expected up to 3 of p, b, h and k";
+    const char *wrong = word[1] ? put_number(&by, word + 1, 1, INT32_MAX) : NULL;
+    if (wrong) return wrong;
+    out->tensor[i].index[k] = *word;
+    out->tensor[i].by[k] = (int)by;
+    return NULL;
+}
+
+static const char *read_tensor(wl_launch *out, char *rest) {
+    static const struct {
+        const char *name;
+        wl_dtype dtype;
+    } types[] = {{"int32", WL_INT32}, {"bool", WL_BOOL}, {"fp32", WL_FP32}, {"bf16", WL_BF16}};
+    if (out->n_tensors == WL_MAX_TENSORS) return "too many tensors";
+    int i = out->n_tensors++;
+    const char *wrong = put_text(out->tensor[i].name, 33, next_word(&rest));
+    const char *type = next_word(&rest);
+    bool known = false;
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        if (strcmp(types[t].name, type)) continue;
+        out->tensor[i].dtype = types[t].dtype;
+        known = true;
+    }
+    if (!wrong && !known) wrong = "no such type";
+    while (!wrong && *rest) wrong = read_index(out, i, next_word(&rest));
+    return wrong ? wrong : out->tensor[i].n_dims ? NULL : "an index is missing";
+}
+
 static const char *read_kernel(wl_launch *out, char *rest) {
     if (out->n_kernels == WL_MAX_KERNELS) return "too many kernels";
     wl_launch_kernel *kernel = &out->kernel[out->n_kernels++];
@@ -133,6 +165,7 @@ static const row rows[] = {
     {"keep", TEXT(wl_launch, keep)},
     {"param", .read = read_param},
     {"value", TEXT(wl_launch, value)},
+    {"tensor", .read = read_tensor},
     {"score_param", .read = read_score_param},
     {"scratch", NUMBER(wl_launch, scratch, 0, WL_MAX_SCRATCH)},
     {"set", .read = read_set},

@@ -13,6 +13,8 @@
                           commas between; `lse no`: it has no LSE to give
      value FORMULA        the change of a score, likewise
      score_param NAME DEFAULT LEAST MOST    a param of it, with a fraction
+     tensor NAME TYPE INDEX…    that mask or score read, indexed by p (a position), p128 (a position
+                          // 128), b (batch), h (head), k (kv_head)
      keep FORMULA         the mask, where a spec declares it, as it is written there
      param NAME DEFAULT LEAST MOST    a param of it
      scratch BYTES        device memory a call needs, zeroed before its first use and left zero
@@ -26,6 +28,7 @@
    Unknown words are errors: a newer record never half-works. */
 #define WL_MAX_KERNELS 3
 #define WL_MAX_MAPS 8
+#define WL_MAX_TENSORS 4 /* that mask and score read */
 #define WL_MAX_SETS 16
 #define WL_ARCH "sm_90a"  /* what the specs may name so far */
 #define WL_MAX_SCRATCH 64 /* bytes of one slot of a context's pool */
@@ -56,6 +59,13 @@ typedef struct {
     struct {
         int32_t value, least, most;
     } range[WL_MAX_LIST];
+    int n_tensors;
+    struct {
+        char name[33];
+        wl_dtype dtype;
+        int n_dims, by[3]; /* by what a position is divided */
+        char index[3];
+    } tensor[WL_MAX_TENSORS];
     int n_score_params;
     char score_param[WL_MAX_LIST][33];
     struct {

@@ -51,7 +51,8 @@ typedef enum {
 
 typedef struct wl_context wl_context;
 
-typedef enum { WL_BF16 = 0, WL_FP16 = 1, WL_FP32 = 2, WL_E4M3 = 3, WL_E5M2 = 4 } wl_dtype;
+typedef enum { WL_BF16 = 0, WL_FP16 = 1, WL_FP32 = 2, WL_E4M3 = 3, WL_E5M2 = 4,
+               WL_INT32 = 16, WL_BOOL = 17 } wl_dtype;
 /* What a scale of an 8-bit tensor is of, and how exact a call of such tensors is to be. */
 typedef enum { WL_SCALES_TENSOR = 0, WL_SCALES_HEAD = 1 } wl_scales;
 typedef enum { WL_BALANCED = 0, WL_ACCURATE = 1, WL_FAST = 2 } wl_precision;
@@ -66,6 +67,18 @@ typedef struct {
     int64_t shape[4];
     int64_t stride[4];
 } wl_tensor;
+
+/* A tensor of device memory that a mask or a score reads by its name: an element for each choice
+   of its indexes in the spec, as doc[row] has one for each of seq_k positions; more are not looked
+   at, and a dimension of 1 serves all. A bool is a byte, an int32 counts as -2^30 to 2^30. Strides
+   are in elements; 0 repeats an element. */
+typedef struct {
+    const char *name;
+    const void *data;
+    wl_dtype dtype; /* WL_INT32, WL_BOOL, WL_FP32 or WL_BF16, as the spec declares it */
+    int n_dims;
+    int64_t shape[3], stride[3];
+} wl_named_tensor;
 
 /* Options of wl_open; zero means the default named in brackets. Strings are copied. */
 typedef struct {
@@ -124,6 +137,8 @@ typedef struct {
     wl_scales scales;
     wl_precision precision; /* of 8-bit tensors: balanced; accurate: an exact maximum, too; fast:
                                sums of 13 bits, biased where keys are many and V has a mean */
+    int n_tensors;
+    const wl_named_tensor *tensors; /* that mask and score read, in any order */
 } wl_forward_args;
 
 /* Opens a context on the device of the calling thread's current CUDA context (device 0's primary

@@ -33,6 +33,19 @@ local function check(c)
     end
 end
 
+-- Tensors of the mask whose blocks' least and largest elements a kernel keeps: so many blocks each,
+-- which are of more elements where there are more.
+local listed_blocks = 1024
+local function tables(c)
+    local n = 0
+    for _, t in ipairs(shared.is_formula(c) and c.formulas[c.mask].tensors or {}) do
+        n = n + (t.listed and 1 or 0)
+    end
+    return n
+end
+
+local function has_tensors(c) return #(c.formulas[c.mask].tensors or {}) > 0 end
+
 function M.plan(c)
     check(c)
     local p = {}
@@ -50,7 +63,7 @@ function M.plan(c)
     local consumers, barriers = c.consumer_warpgroups, 2 * 8
     local others = p.ring_bytes + p.ones_bytes + p.o_bytes + c.stages * barriers +
         (c.schedule == "dynamic" and 2 * (barriers + 4) or 0) +
-        (shared.is_formula(c) and 8 * c.stages or 0)
+        (shared.is_formula(c) and 8 * c.stages or 0) + tables(c) * 8 * listed_blocks
     local q_buffer = p.qk_panels * 64 * panel_row_bytes
     local room = others + 2 * consumers * (q_buffer + barriers) <= shared.most_shared
     p.q_stages = c.tile_n == 64 and room and 2 or 1
@@ -63,7 +76,7 @@ function M.plan(c)
     -- or four sums in place of those that adding needs.
     p.needed_registers = p.score_registers + p.score_registers // 2 + p.out_registers +
         32
-    p.looking_registers = shared.is_formula(c) and 56 or 24
+    p.looking_registers = not shared.is_formula(c) and 24 or has_tensors(c) and 80 or 56
     p.register_pool = shared.entry_registers(p.threads) * p.threads
     p.register_sum = 128 * (c.registers_p + c.consumer_warpgroups * c.registers_c)
     p.bits, p.qk_columns, p.levels, p.parts = 16, panel_columns, 1, 1
@@ -79,6 +92,7 @@ function M.render(c, p)
     local element = c.dtype == "bf16" and "bf16" or "f16"
     local s, o = p.score_registers, p.pv_columns // 2
     return {
+        listed_blocks = listed_blocks,
         pack = c.dtype == "bf16" and "pack_bf16" or "pack_fp16",
         sums = "out", sums_regs = "o_regs", last_part = "", -- where P V goes
         -- P may grow to this before the maximum is raised: bf16 and fp32 sums have the range, fp16

@@ -203,6 +203,67 @@ TEST(a_score_of_a_spec) {
     unsetenv("FAKE_GEN_RECORD");
 }
 
+TEST(named_tensors) {
+    open_context(NULL);
+    setenv("FAKE_GEN_RECORD",
+           "choice fwd_fake\nby fake\nkeep doc[batch, row] == doc[batch, col] and map[row // 128]\n"
+           "tensor doc int32 b p\ntensor map bool p128\nscratch 8\nset tile_m 128\n"
+           "kernel fwd_fake\nparams fwd\nthreads 384\nshared 200000\nmap q 64 64\nmap k 64 128\n"
+           "map v 64 128\nmap o 64 16\n",
+           1);
+    wl_forward_args a = usual(); /* 2 x 300 rows, 6 heads */
+    a.mask_name = "mine";
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL, "tensor doc is missing: mask or score read it");
+    wl_named_tensor t[2] = {
+        {.name = "map", .data = a.q.data, .dtype = WL_BOOL, .n_dims = 1, .shape = {9},
+         .stride = {4}},
+        {.name = "doc", .data = a.q.data, .dtype = WL_INT32, .n_dims = 2, .shape = {1, 600},
+         .stride = {7, 1}}};
+    a.n_tensors = 2;
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL,
+               "n_tensors = 2: expected 0 or more, and 0 without tensors");
+    a.tensors = t;
+    for (int i = 0; i < 2; i++) {
+        CHECK_INT(wl_forward(ctx, &a), WL_OK);
+        const struct fwd_tensor *doc = &last()->fwd.tensors[0], *map = &last()->fwd.tensors[1];
+        CHECK(doc->data == a.q.data && doc->size[0] == 2 && doc->size[1] == a.k.shape[1]);
+        CHECK(doc->stride[0] == 0 && doc->stride[1] == 1); /* what there is one of, all share */
+        CHECK_INT(doc->shift, 6);
+        CHECK_INT(doc->blocks, (a.k.shape[1] + 63) / 64);
+        CHECK_INT(map->size[0], (a.k.shape[1] + 127) / 128);
+        CHECK_INT(map->stride[0], 4);
+    }
+    t[1].shape[1] = a.k.shape[1] - 1;
+    char want[100];
+    snprintf(want, sizeof want, "tensor doc: shape[1] = %d: the call needs %d",
+             (int)a.k.shape[1] - 1, (int)a.k.shape[1]);
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL, want);
+    t[1].shape[1]++;
+    t[1].stride[1] = -1;
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL,
+               "tensor doc: stride[1] = -1: expected 0 to 2^31 - 1");
+    t[1].n_dims = 1;
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL,
+               "tensor doc: 1 dimensions, the spec has 2 indexes");
+    static const struct {
+        wl_dtype dtype;
+        const char *name;
+    } types[] = {{WL_FP32, "fp32"}, {WL_BF16, "bf16"}, {WL_BOOL, "bool"}, {WL_FP16, "another"}};
+    for (int i = 0; i < 4; i++) {
+        t[1].dtype = types[i].dtype;
+        snprintf(want, sizeof want, "tensor doc: its elements are %s, the spec declares int32",
+                 types[i].name);
+        CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL, want);
+    }
+    t[1].dtype = WL_INT32;
+    t[1].n_dims = 2;
+    t[1].data = (char *)a.q.data + 2;
+    snprintf(want, sizeof want, "tensor doc: data = %p: expected a multiple of 4 bytes", t[1].data);
+    CHECK_FAIL(wl_forward(ctx, &a), WL_EINVAL, want);
+    close_context();
+    unsetenv("FAKE_GEN_RECORD");
+}
+
 TEST(scale_fp16_no_lse_and_layout) {
     open_context(NULL);
     wl_forward_args a = usual();

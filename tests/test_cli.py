@@ -327,6 +327,39 @@ ROWS = [
     Row("run head_dim=64 dtype=fp8 mask=none layout=bshd seq_q=1 --random 1", 2,
         say("dtype: run knows bf16, fp16, e4m3 and e5m2, got 'fp8'")),
     Row("draw", 2, say("draw: MASK [KEY=VALUE...] | PROBLEM is missing; see 'warploom draw -h'")),
+    Row("draw document", 2, say("draw: mask document reads tensors: what it keeps, they decide")),
+    Row("explain head_dim=64 dtype=bf16 mask=document layout=bshd seq_q=100", 0,
+        out=re.compile(r"\ntiles\n  tiles  told by the launch, of its tensors\n")),
+    Row("run head_dim=64 dtype=bf16 mask=document layout=bshd seq_q=9 --random 1 --device sim "
+        "--tensor doc", 2, say("run: --tensor doc: expected NAME=FILE.npy")),
+    Row("run head_dim=64 dtype=bf16 mask=document layout=bshd seq_q=9 --random 1 --device sim "
+        "--tensor doc={T}/none.npy", 2, re.compile("none.npy: cannot open")),
+    Row("run head_dim=64 dtype=bf16 mask=document layout=bshd seq_q=9 --random 1 --device sim "
+        "--tensor doc={T}/f4.npy", 2, re.compile(
+            r"f4.npy: tensor doc: elements are '<f4'; int32 is read from '<i4', bool from '\|b1', "
+            "fp32 from '<f4', bf16 from '<f4' or its bits as '<u2'"),
+        files={"f4.npy": npy("<f4", "(1, 9)", 36)}),
+    Row("run head_dim=64 dtype=bf16 mask=document layout=bshd seq_q=9 --random 1 --device sim "
+        "--tensor doc={T}/flat.npy", 2, re.compile(
+            "flat.npy: tensor doc: 1 dimensions, the spec has 2 indexes"),
+        files={"flat.npy": npy("<i4", "(9,)", 36)}),
+    Row("run head_dim=64 dtype=bf16 mask=document layout=bshd seq_q=9 --random 1 --device sim "
+        "--tensor doc={T}/short.npy", 2, re.compile(
+            r"tensor doc: shape\[1\] = 8: the call needs 9"),
+        files={"short.npy": npy("<i4", "(1, 8)", 32)}),
+    Row("run head_dim=64 dtype=bf16 mask=document layout=bshd batch=2 seq_q=99 seq_k=120 "
+        "--random 1 --check --device sim --tensor doc={T}/doc.npy", 0, re.compile("its times"),
+        out=re.compile(r"\n.*_document_.* 198 +198 "),
+        files={"doc.npy": npy("<i4", "(1, 120)", 0) + b"".join(
+            struct.pack("<i", i // 31) for i in range(120))}),
+    Row("run head_dim=64 dtype=bf16 mask=none score=slopes layout=bshd seq_q=9 heads=3 --random 1 "
+        "--device sim --check --tensor slope={T}/slope.npy", 0, re.compile("its times"),
+        out=re.compile("_slopes_"),
+        files={"slope.npy": npy("<f4", "(3,)", 0) + struct.pack("<3f", 1, 0.5, 0.25)}),
+    Row("run head_dim=64 dtype=bf16 mask=none score=bias layout=bshd seq_q=3 --random 1 "
+        "--device sim --check --tensor bias={T}/bias.npy", 0, re.compile("its times"),
+        out=re.compile("_bias_"),
+        files={"bias.npy": npy("<f4", "(1, 3, 3)", 0) + struct.pack("<9f", *range(9))}),
     Row("draw windo", 2, say("masks: fwd has no 'windo'; did you mean 'window'?")),
     Row("draw window variant=x", 2, say("no spec 'x'")),
     Row("draw window mask_args=1,2,3", 2, say("mask_args: 3 are given, window has 2")),
@@ -339,8 +372,9 @@ ROWS = [
     Row("draw window -o {T}/none/o.svg", 1, ANY),
     Row("draw {P} --json", 2, ANY),
     Row("run head_dim=64 dtype=fp16 mask=windo layout=bshd seq_q=1 --random 1 --device sim", 2,
-        say("mask=windo: fwd takes none, causal, topleft, window, sink, chunk, prefix, dilated, "
-            "longformer, localprefix, headwindow, duo; did you mean 'window'?")),
+        say("mask=windo: fwd takes none, causal, topleft, window, sink, chunk, document, "
+            "doccausal, docwindow, spans, blocks, prefix, dilated, longformer, localprefix, "
+            "headwindow, duo; did you mean 'window'?")),
     Row("run head_dim=64 dtype=fp16 mask=none mask_args=1 layout=bshd seq_q=1 --random 1 "
         "--device sim", 2, re.compile("\nwarploom: mask_args: mask=none has no params\n")),
     Row("run head_dim=64 dtype=bf16 mask=window mask_args=9,-1 layout=bshd seq_q=9 --random 1 "
@@ -350,7 +384,7 @@ ROWS = [
         out=re.compile(r"\n.*_window_.* 99 +99 ")),
     Row("run head_dim=64 dtype=fp16 mask=none score=softcup layout=bshd seq_q=1 --random 1 "
         "--device sim", 2, say("score=softcup: fwd takes none, softcap, alibi, distance, "
-                               "temperature; did you mean 'softcap'?")),
+                               "slopes, bias, temperature; did you mean 'softcap'?")),
     Row("run head_dim=64 dtype=fp16 mask=none score_args=1 layout=bshd seq_q=1 --random 1 "
         "--device sim", 2, re.compile("\nwarploom: score_args: score=none has no params\n")),
     Row("run head_dim=64 dtype=bf16 mask=window mask_args=40,3 score=softcap score_args=2.5 "

@@ -10,8 +10,9 @@
 static wl_status read_formula(wl_gen *gen, const char *kind, const char *text,
                               const char *name) {
     char *spec = wl_format("extends: fwd\nname: %s\n%s:\n  m: {%s: '%s', params: "
-                           "{a: 3, b: {default: 1, from: 1}}}\n",
-                           name, strcmp(kind, "keep") ? "scores" : "masks", kind, text);
+                           "{a: 3, b: {default: 1, from: 1}}%s}\n",
+                           name, strcmp(kind, "keep") ? "scores" : "masks", kind, text,
+                           strchr(text, '[') ? ", tensors: {t: int32, w: fp32, u: bool}" : "");
     wl_status status = wl_gen_spec(gen, "t.yaml", spec, strlen(spec));
     free(spec);
     return status;
@@ -44,7 +45,27 @@ static const struct {
     {"keep", "col <= row; true", 11, "unexpected ';'"},
     {"keep", "col <= row # x", 12, "unexpected '#'"},
     {"keep", "col <= \"row\"", 8, "unexpected '\"'"},
-    {"keep", "col <= row[0]", 11, "unexpected '['"},
+    {"keep", "col <= row[0]", 8, "there is no tensor 'row'"},
+    {"keep", "t[row", 6, "expected ',' or ']', got the end"},
+    {"keep", "t[]", 3, "expected a value, got ']'"},
+    {"keep", "t[row)", 6, "expected ',' or ']', got ')'"},
+    {"keep", "t[row] < t", 10, "t is a tensor: write t[…]"},
+    {"keep", "tt[row] < 1", 1, "there is no tensor 'tt'; did you mean 't'?"},
+    {"keep", "t[row + 1] < 1", 3, "an index is row, col, batch, head or kv_head, or one of these "
+     "// a constant"},
+    {"keep", "t[row // b] < 1", 3, "an index is row, col, batch, head or kv_head, or one of these "
+     "// a constant"},
+    {"keep", "t[seq_q] < 1", 3, "an index is row, col, batch, head or kv_head, or one of these // "
+     "a constant"},
+    {"keep", "t[row < 1] < 1", 3, "expected a number, got a condition"},
+    {"keep", "t[row, col, head, batch] < 1", 1, "a tensor has at most 3 indexes"},
+    {"keep", "t[row] < t[head]", 10, "the indexes of t are of other kinds before: p"},
+    {"keep", "t[row] < t[row // 2]", 10, "the indexes of t are of other kinds before: p"},
+    {"keep", "t[row] < t[row, col]", 10, "the indexes of t are of other kinds before: p"},
+    {"keep", "t[row]", 1, "expected a condition, got a number"},
+    {"keep", "w[row] < 1", 1, "an element of w has a fraction: a mask is of whole numbers"},
+    {"value", "s + u[row]", 5, "expected a number, got a condition"},
+    {"value", "s + t[1.5]", 7, "an index is of whole numbers, this has a fraction"},
     {"keep", "col <= {row}", 8, "unexpected '{'"},
     {"keep", "col <= row.x", 11, "unexpected '.'"},
     {"keep", "col <= rów", 9, "unexpected 'ó'"},
@@ -154,7 +175,7 @@ static const struct {
     {"value", "max(s, true)", 8, "expected a number, got a condition"},
     {"value", "log(s)", 1, "there is no function 'log'; did you mean 'log2'?"},
     {"value", "exp(s)", 1, "there is no function 'exp'; did you mean 'exp2'?"},
-    {"value", "s[0]", 2, "unexpected '['"},
+    {"value", "s[0]", 1, "there is no tensor 's'"},
     {"value", "1e39", 1, "1e39 is too large: numbers are up to 3e38"},
     {"value", "3e38 * 3e38", 1, "is no finite number"},
     {"value", "exp2(500) + s", 1, "is no finite number"},
@@ -238,6 +259,30 @@ TEST(formulas_over_doubles) {
         wl_formula *f = wl_formula_open(values[i].text, params, 2);
         if (wl_formula_value(f, name) != values[i].value) printf("of %s:\n", values[i].text);
         CHECK(wl_formula_value(f, name) == values[i].value);
+        wl_formula_close(f);
+    }
+    static const int32_t numbers[] = {1, 2, 3, 4, 5, 1 << 30, INT32_MIN};
+    static const uint8_t bools[] = {0, 1, 0};
+    static const float reals[] = {0.5f, 1.5f};
+    static const uint16_t halves[] = {0x3f80, 0x4000};
+    static const wl_formula_tensor tensor[] = {
+        {"t", WL_INT32, 1, {7}, numbers}, {"m", WL_INT32, 2, {2, 3}, numbers},
+        {"u", WL_BOOL, 1, {3}, bools}, {"w", WL_FP32, 1, {2}, reals},
+        {"h", WL_BF16, 1, {2}, halves}};
+    static const struct {
+        const char *text;
+        double value;
+    } elements[] = {{"t[batch]", 2}, {"t[5]", 0x1p30}, {"t[row - 1]", -0x1p30}, {"t[row]", -0x1p30},
+                    {"t[-col]", 1}, {"m[batch, kv_head] * 2", 0x1p31}, {"m[t[0], t[0] - 1]", 4},
+                    {"u[batch] and not u[0]", 1}, {"w[1] + s", 2}, {"h[1] + h[0]", 3},
+                    {"(t[(1)])", 2}, {"t[1", NAN}, {"t[1, 2]", NAN}, {"t[1)", NAN}, {"(t]", NAN},
+                    {"m[1]", NAN}};
+    for (size_t i = 0; i < sizeof elements / sizeof *elements; i++) {
+        wl_formula *f = wl_formula_open_tensors(elements[i].text, params, 2, tensor, 5);
+        double got = wl_formula_value(f, name), want = elements[i].value;
+        bool right = got == want || (isnan(got) && isnan(want));
+        if (!right) printf("of %s: %g\n", elements[i].text, got);
+        CHECK(right);
         wl_formula_close(f);
     }
     static const char *const senseless[] = {

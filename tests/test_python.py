@@ -54,6 +54,7 @@ class Tensor:
 torch = types.ModuleType("torch")
 torch.bfloat16, torch.float16, torch.float32 = "bfloat16", "float16", "float32"
 torch.float8_e4m3fn, torch.float8_e5m2 = "float8_e4m3fn", "float8_e5m2"
+torch.int32, torch.bool = "int32", "bool"
 torch.empty = Tensor
 torch.is_grad_enabled = lambda: False
 torch.cuda = types.SimpleNamespace(
@@ -68,6 +69,25 @@ import warploom  # noqa: E402
 
 def launches():
     return DRIVER.fake_cuda_state()[0]
+
+
+RECORD = """choice fwd_fake
+by fake
+keep doc[batch, row] == doc[batch, col]
+value s - fade
+score_param fade 0 0 1
+tensor doc int32 b p
+scratch 8
+set tile_m 128
+kernel fwd_fake
+params fwd
+threads 384
+shared 200000
+map q 64 64
+map k 64 128
+map v 64 128
+map o 64 16
+"""
 
 
 class Python(unittest.TestCase):
@@ -109,6 +129,20 @@ class Python(unittest.TestCase):
         self.assertEqual(plan().shape, (2, 30, 6, 64))
         plan()
         self.assertEqual(launches(), before + 2)
+
+    def test_tensors_by_name(self):
+        """The example's call is one that C takes; what is no tensor to be read is told."""
+        sys.path.insert(0, os.path.join(ROOT, "examples", "variants"))
+        from nearby import nearby
+        before, doc = launches(), Tensor(2, 50, dtype="int32")
+        os.environ["FAKE_GEN_RECORD"] = RECORD
+        self.assertEqual(nearby(self.q, self.k, self.v, doc).shape, (2, 30, 6, 64))
+        del os.environ["FAKE_GEN_RECORD"]
+        self.assertEqual(launches(), before + 1)
+        for wrong in (Tensor(2, 50, dtype="int64"), Tensor(1, 1, 1, 1, dtype="int32"),
+                      Tensor(2, dtype="int32", device="cpu")):
+            self.raises("expected at most 3 dimensions of int32, bool, float32 or bfloat16",
+                        self.q, self.k, self.v, tensors={"doc": wrong})
 
     def test_prepared_is_what_c_takes(self):
         lib, context, args = warploom.prepared(self.q, self.k, self.v, out=Tensor(2, 30, 6, 64))

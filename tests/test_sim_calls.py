@@ -35,7 +35,16 @@ class Args(ctypes.Structure):
         ("sms", ctypes.c_int), ("workspace", ctypes.c_void_p), ("workspace_bytes", ctypes.c_size_t),
         ("mask_name", ctypes.c_char_p), ("mask_args", ctypes.c_int32 * 4),
         ("n_mask_args", ctypes.c_int), ("score_name", ctypes.c_char_p),
-        ("score_args", ctypes.c_float * 4), ("n_score_args", ctypes.c_int)]
+        ("score_args", ctypes.c_float * 4), ("n_score_args", ctypes.c_int),
+        ("scale_q", ctypes.c_void_p), ("scale_k", ctypes.c_void_p), ("scale_v", ctypes.c_void_p),
+        ("scales", ctypes.c_int), ("precision", ctypes.c_int), ("n_tensors", ctypes.c_int),
+        ("tensors", ctypes.c_void_p)]
+
+
+class Named(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("data", ctypes.c_void_p), ("dtype", ctypes.c_int),
+                ("n_dims", ctypes.c_int), ("shape", ctypes.c_int64 * 3),
+                ("stride", ctypes.c_int64 * 3)]
 
 
 def allocate(data):
@@ -204,6 +213,37 @@ class Calls(unittest.TestCase):
             self.context = lost
             for name in there:
                 del os.environ[name]
+    def test_the_example_of_a_variant(self):
+        """examples/variants/nearby.c gives what the same call gives, which the reference's check of
+        the command finds right."""
+        folder = os.path.join(ROOT, "examples", "variants")
+        path = os.path.join(temporary.name, "nearby.so")
+        subprocess.run(["gcc", "-std=c17", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC",
+                        "-I" + os.path.join(ROOT, "runtime"), "-o", path,
+                        os.path.join(folder, "nearby.c"), "-L" + BUILD, "-lwarploom"], check=True)
+        nearby = ctypes.CDLL(path).nearby
+        with open(os.path.join(folder, "nearby.yaml"), "rb") as file:
+            self.assertEqual(library.wl_variant_add(self.context, file.read()), 0)
+        doc = allocate(struct.pack(f"<{2 * self.keys}i", *(i // 31 for i in range(2 * self.keys))))
+        args = self.usual(NONE)
+        args.lse = None
+        args.variant, args.mask_name, args.score_name = b"nearby", b"mine", b"fading"
+        args.score_args[0], args.n_score_args = 0.125, 1
+        named = Named(b"doc", doc, 16, 2, (2, self.keys), (self.keys, 1))
+        args.tensors, args.n_tensors = ctypes.addressof(named), 1
+        self.forward(args)
+        want = fetch(args.o.data, len(self.bytes["q"]))
+        tensors = (Tensor * 4)(args.q, args.k, args.v,
+                               view(allocate(b"\xff" * len(want)), 2, self.rows, self.heads))
+        status = nearby(self.context, tensors, ctypes.c_void_p(doc), ctypes.c_float(0.125))
+        self.assertEqual(status, 0, library.wl_error())
+        self.assertEqual(cuda.cuCtxSynchronize(), 0)
+        self.assertEqual(fetch(tensors[3].data, len(want)), want)
+        words = (f"variant=nearby mask=mine score=fading head_dim={D} dtype=bf16 layout=bshd "
+                 "heads=2 seq_q=150 seq_k=90 --random 1 --check --device sim --spec").split()
+        done = subprocess.run([os.path.join(BUILD, "warploom"), "run", *words,
+                               os.path.join(folder, "nearby.yaml")], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_batches_far_apart(self):
         """Two sequences 2^33 elements and more from each other, in memory that is not all there."""

@@ -22,7 +22,21 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _DTYPES = {torch.bfloat16: 0, torch.float16: 1, torch.float8_e4m3fn: 3, torch.float8_e5m2: 4}
 _PRECISIONS = {"balanced": 0, "accurate": 1, "fast": 2}
 # struct wl_forward_args: size, four tensors, lse, mask, scale, variant, kernel, stream, sms, …
-_ARGS = struct.Struct("@N" + "Pi8q" * 4 + "PifPPPiPNP5iP4fi0P" + "3P2i0P")
+_ARGS = struct.Struct("@N" + "Pi8q" * 4 + "PifPPPiPNP5iP4fi0P" + "3P3iP")
+
+
+_ELEMENTS = {torch.int32: 16, torch.bool: 17, torch.float32: 2, torch.bfloat16: 0}
+
+
+class _Named(ctypes.Structure):
+    """wl_named_tensor."""
+    _fields_ = [("name", ctypes.c_char_p), ("data", ctypes.c_void_p), ("dtype", ctypes.c_int),
+                ("n_dims", ctypes.c_int), ("shape", ctypes.c_int64 * 3),
+                ("stride", ctypes.c_int64 * 3)]
+
+
+class _Args(bytes):
+    """wl_forward_args, with what it points to."""
 
 
 class Error(RuntimeError):
@@ -144,8 +158,22 @@ def _scales(q, k, scales):
     return [s.data_ptr() if s is not None else 0 for s in scales] + [int(by_head)]
 
 
+def _named(tensors):
+    array = (_Named * len(tensors))()
+    for row, (name, t) in zip(array, tensors.items()):
+        if t.dtype not in _ELEMENTS or t.dim() > 3 or not t.is_cuda:
+            raise Error(f"tensor {name} is a {tuple(t.shape)} {t.dtype} tensor on {t.device}: "
+                        "expected at most 3 dimensions of int32, bool, float32 or bfloat16 on a "
+                        "CUDA device")
+        row.name, row.data, row.dtype = name.encode(), t.data_ptr(), _ELEMENTS[t.dtype]
+        row.n_dims = t.dim()
+        row.shape[:t.dim()], row.stride[:t.dim()] = t.shape, t.stride()
+    return array
+
+
 def _pack(q, k, v, o, lse, causal, scale, variant, kernel, sms=0, mask=None, mask_args=(),
-          score=None, score_args=(), scales=(None, None, None), precision="balanced"):
+          score=None, score_args=(), scales=(None, None, None), precision="balanced",
+          tensors=None):
     if scale is not None and not 2e-38 <= scale <= 2e38:
         raise Error(f"scale = {scale}: expected None, or a number from 2e-38 to 2e+38")
     fields = [_ARGS.size]
@@ -160,11 +188,15 @@ def _pack(q, k, v, o, lse, causal, scale, variant, kernel, sms=0, mask=None, mas
         if t.requires_grad and torch.is_grad_enabled():
             raise Error(f"{name} requires a gradient: no backward yet, call under torch.no_grad()")
         fields += (t.data_ptr(), dtype, *t.shape, *t.stride())
-    return _ARGS.pack(*fields, lse.data_ptr() if lse is not None else 0, int(causal), scale or 0.0,
-                      _address(variant), _address(kernel), _stream(q.get_device()), sms, 0, 0,
-                      _address(mask), *(*mask_args, 0, 0, 0, 0)[:4], len(mask_args),
+    named = _named(tensors) if tensors else None
+    args = _Args(_ARGS.pack(*fields, lse.data_ptr() if lse is not None else 0, int(causal),
+                      scale or 0.0, _address(variant), _address(kernel), _stream(q.get_device()),
+                      sms, 0, 0, _address(mask), *(*mask_args, 0, 0, 0, 0)[:4], len(mask_args),
                       _address(score), *(*score_args, 0, 0, 0, 0)[:4], len(score_args),
-                      *_scales(q, k, scales), _PRECISIONS[precision])
+                      *_scales(q, k, scales), _PRECISIONS[precision], len(tensors or ()),
+                      ctypes.addressof(named) if named else 0))
+    args.named = named, tensors
+    return args
 
 
 def _outputs(q, v, out, lse, return_lse):
@@ -186,25 +218,26 @@ def _outputs(q, v, out, lse, return_lse):
 
 def forward(q, k, v, causal=False, scale=None, out=None, return_lse=False, *, lse=None,
             variant=None, kernel=None, sms=0, mask=None, mask_args=(), score=None, score_args=(),
-            **eight):
+            **more):
     """softmax(scale * q k^T + mask) v into out (made if None), causal aligned bottom-right, scale
     None as 1/sqrt(head_dim). lse is log sum exp per row, float32 (batch, heads, seq_q); without it
-    out may differ by a rounding. variant, mask, score (with params): of a spec; sms: most to take;
-    of 8-bit tensors scales=(q's, k's, v's), precision="balanced", "accurate" or "fast"."""
+    out may differ by a rounding. variant, mask, score (with params): of a spec, and what these read
+    by name: tensors={"doc": doc}; sms: most to take; of 8-bit tensors scales=(q's, k's, v's),
+    precision="balanced", "accurate" or "fast"."""
     out, lse = _outputs(q, v, out, lse, return_lse)
     args = _pack(q, k, v, out, lse, causal, scale, variant, kernel, sms, mask, mask_args, score,
-                 score_args, **eight)
+                 score_args, **more)
     _check(library().wl_forward(_context(q.get_device()), args))
     return (out, lse) if return_lse else out
 
 
 def prepared(q, k, v, causal=False, scale=None, out=None, return_lse=False, *, lse=None,
              variant=None, kernel=None, sms=0, mask=None, mask_args=(), score=None, score_args=(),
-             **eight):
+             **more):
     """(library, context, args), loaded: library.wl_forward(context, args) launches, given out."""
     out, lse = _outputs(q, v, out, lse, return_lse)
     args = _pack(q, k, v, out, lse, causal, scale, variant, kernel, sms, mask, mask_args, score,
-                 score_args, **eight)
+                 score_args, **more)
     _check(library().wl_prepare(_context(q.get_device()), args))
     return library(), _context(q.get_device()), args
 

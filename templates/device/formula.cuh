@@ -7,6 +7,10 @@
 
 typedef long long i64;
 
+typedef struct {
+    int low, high;
+} Range;
+
 __device__ __forceinline__ int least(int a, int b)
 {
     return a < b ? a : b;
@@ -65,6 +69,14 @@ __device__ __forceinline__ i64 floor_mod_wide(i64 a, i64 b)
 __device__ __forceinline__ i64 pick_wide(bool condition, i64 a, i64 b)
 {
     return condition ? a : b;
+}
+
+/* With one more value. */
+__device__ __forceinline__ Range joined(Range range, int value)
+{
+    range.low = least(range.low, value);
+    range.high = most(range.high, value);
+    return range;
 }
 
 __device__ __forceinline__ bool not_both(bool a, bool b)

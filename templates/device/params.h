@@ -5,6 +5,15 @@
 
 #define FWD_GROUP_ROWS 64 /* of a consumer warpgroup */
 
+/* A tensor that a mask or a score reads: an element at indexes times strides. Where the kernel
+   lists the least and the largest of its blocks, these are of 2^shift elements, `blocks` of them
+   for each choice of the other indexes; 0: too many, nothing is known. */
+struct fwd_tensor {
+    const void *data;
+    int size[3], stride[3];
+    int shift, blocks;
+};
+
 /* Attention forward. A work item is one row tile of one (batch, head) pair; items are numbered
    longest first inside a section of heads whose K and V share the L2 cache. */
 struct fwd_params {
@@ -23,6 +32,7 @@ struct fwd_params {
     /* Of 8-bit tensors; null: 1. A scale is pair number times scale_step: 0 or 1. */
     const float *scale_q, *scale_k, *scale_v;
     int scale_step;
+    struct fwd_tensor tensors[4]; /* the mask's, then the score's */
 };
 
 /* 16-bit tensors to 8 bits and their scales, in three launches: phase 0, 1, 2. Work items are tiles

@@ -32,11 +32,13 @@ SHAPES = [  # batch, heads, kv_heads, seq_q, seq_k
     (1, 1, 1, 1700, 1700), (1, 8, 1, 33, 47), (1, 2, 2, 2048, 2048), (2, 4, 4, 1024, 700)]
 HEADS = [(128, 128, "bf16"), (64, 64, "bf16"), (256, 256, "bf16"), (128, 128, "fp16"),
          (192, 128, "bf16"), (80, 80, "bf16")]
-SCORES = ["none", "softcap score_args=3", "alibi", "distance", "temperature", "softcap"]
+SCORES = ["none", "softcap score_args=3", "alibi", "distance", "temperature", "softcap", "slopes",
+          "bias"]
 MASKS = {  # the params that are tried
     "topleft": [""], "window": ["", "100,0", "64,64", "0,0"], "sink": ["", "128,3"],
     "chunk": ["", "100", "256"], "prefix": ["", "190"], "dilated": ["", "300,3"], "tri": [""],
-    "perhead": ["", "7"], "islands": [""], "left": [""], "none": [""], "causal": [""]}
+    "perhead": ["", "7"], "islands": [""], "left": [""], "none": [""], "causal": [""],
+    "document": [""], "doccausal": [""], "docwindow": ["", "50"], "spans": [""], "blocks": [""]}
 
 
 def problems():
@@ -80,6 +82,9 @@ def right(args, spec):
 
 def speed_rows(n):
     """(name, what our call gets, FlexAttention's mask or None, the pairs kept of n x n)"""
+    import torch
+    doc = (torch.arange(n, device="cuda", dtype=torch.int32) * 16 // n)[None]
+    slope = torch.exp2(-torch.arange(1, 17, device="cuda") / 2)
     def flex(f):
         return lambda b, h, q, k: f(q, k)
     causal = n * (n + 1) // 2
@@ -94,6 +99,12 @@ def speed_rows(n):
          flex(lambda q, k: (k < 4096) | (k <= q)), causal + 4096 * 4095 // 2),
         ("causal softcap", {"causal": True, "score": "softcap"}, None, causal),
         ("causal alibi", {"causal": True, "score": "alibi"}, None, causal),
+        ("causal slopes", {"causal": True, "score": "slopes", "tensors": {"slope": slope}}, None,
+         causal),
+        ("documents", {"mask": "document", "tensors": {"doc": doc}},
+         flex(lambda q, k: doc[0, q] == doc[0, k]), n * n // 16),
+        ("documents causal", {"mask": "doccausal", "tensors": {"doc": doc}},
+         flex(lambda q, k: (k <= q) & (doc[0, q] == doc[0, k])), n * (n // 16 + 1) // 2),
         ("chunk 8192", {"mask": "chunk"}, None, n // 8192 * (8192 * 8193 // 2)),
         ("sink 4 + 1024", {"mask": "sink"}, None, window + 4 * (n - 1025) - 6),
         ("dilated 4", {"mask": "dilated"}, None, None),

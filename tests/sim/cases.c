@@ -105,6 +105,7 @@ int main(int argc, char **argv) {
         if (!*k.mask || !strcmp(k.mask, "window")) check_executed(&h, &k);
         wl_formula_close(k.keep);
         wl_formula_close(k.value);
+        free(k.tensor);
         free(h.executed);
     }
     close_harness(&h);

@@ -11,6 +11,8 @@
 #include "context.h"
 #include "npy.h"
 #include "quantise.h"
+#include "call.h"
+#include "npy.h"
 #include "reference.h"
 #include "tensor.h"
 
@@ -29,6 +31,9 @@ typedef struct {
     int dim, dim_v;
     char mask[33], score[33]; /* of a spec, or "" */
     wl_formula *keep, *value;
+    int n_tensors;
+    wl_launch record; /* of its tensors */
+    wl_formula_tensor *tensor;
     int n_params, n_score_params;
     float score_least[WL_MAX_PARAMS], score_most[WL_MAX_PARAMS], score_params[WL_MAX_PARAMS];
     int32_t least[WL_MAX_PARAMS], params[WL_MAX_PARAMS]; /* of the case at hand */
@@ -37,10 +42,12 @@ typedef struct {
 typedef struct {
     const wl_driver *driver;
     wl_context *ctx;
+    const subject *subject; /* that the tensors are for */
     uint16_t *host[TENSORS];
     float *lse, *scale[O];
     bool by_head;
     CUdeviceptr device[TENSORS], device_lse, device_scale[O];
+    CUdeviceptr named[WL_MAX_TENSORS];
     size_t bytes[TENSORS], lse_bytes;
     uint8_t *executed; /* an instruction each; NULL: not asked for */
     int sms;           /* that a launch may use */
@@ -101,11 +108,21 @@ __attribute__((unused)) static void read_subject(const harness *h, const char *n
         if (!strcmp(word, "score") && *record->value) strcpy(out->score, value);
         if (!strcmp(word, "lse")) out->lse = !strcmp(value, "yes");
     }
+    out->record = *record;
+    out->n_tensors = record->n_tensors;
+    out->tensor = wl_alloc(WL_MAX_TENSORS * sizeof *out->tensor);
+    for (int i = 0; i < record->n_tensors; i++) {
+        strcpy(out->tensor[i].name, record->tensor[i].name);
+        out->tensor[i].dtype = record->tensor[i].dtype;
+        out->tensor[i].n_dims = record->tensor[i].n_dims;
+    }
     if (*record->keep)
-        out->keep = wl_formula_open(record->keep, record->param, record->n_params);
+        out->keep = wl_formula_open_tensors(record->keep, record->param, record->n_params,
+                                            out->tensor, out->n_tensors);
     if (*record->value)
         out->value =
-            wl_formula_open(record->value, record->score_param, record->n_score_params);
+            wl_formula_open_tensors(record->value, record->score_param, record->n_score_params,
+                                    out->tensor, out->n_tensors);
     out->n_score_params = record->n_score_params;
     for (int i = 0; i < record->n_score_params; i++) {
         out->score_least[i] = record->score_range[i].least;
@@ -165,9 +182,63 @@ static void make_bytes(harness *h, const wl_bytes *t, int i) {
     d->cuMemcpyHtoD_v2(h->device_scale[i], h->scale[i], scales);
 }
 
+static size_t named_count(const wl_formula_tensor *t) {
+    size_t n = 1;
+    for (int d = 0; d < t->n_dims; d++) n *= (size_t)t->shape[d];
+    return n;
+}
+
+/* Named tensors: whole numbers in runs of about 20, half of the bools, fractions. */
+static void make_named(harness *h, const subject *k, const shape *s, uint64_t seed) {
+    const int64_t of[4] = {s->seq_k, s->batch, s->heads, s->kv_heads};
+    for (int i = 0; i < k->n_tensors; i++) {
+        wl_formula_tensor *t = &k->tensor[i];
+        for (int d = 0; d < t->n_dims; d++) t->shape[d] = wl_call_extent(&k->record, i, d, of);
+        size_t n = named_count(t);
+        uint32_t *data = wl_alloc(4 * n);
+        for (size_t e = 0; e < n; e++) {
+            uint64_t bits = (seed + e) * 0x9e3779b97f4a7c15u >> 40;
+            float value = (float)bits * 0x1p-24f;
+            if (t->dtype == WL_INT32) data[e] = (uint32_t)((e + seed) / 20 % 7);
+            else if (t->dtype == WL_BOOL) ((uint8_t *)data)[e] = bits & 1;
+            else if (t->dtype == WL_FP32) memcpy(&data[e], &value, 4);
+            else ((uint16_t *)data)[e] = wl_npy_encode(WL_BF16, value);
+        }
+        t->data = data;
+        h->driver->cuMemAlloc_v2(&h->named[i], 4 * n);
+        h->driver->cuMemcpyHtoD_v2(h->named[i], data, 4 * n);
+    }
+}
+
+static void free_named(harness *h) {
+    const subject *k = h->subject;
+    for (int i = 0; i < k->n_tensors; i++) {
+        h->driver->cuMemFree_v2(h->named[i]);
+        free((void *)k->tensor[i].data);
+        k->tensor[i].data = NULL;
+    }
+}
+
+static void see_named(const harness *h, const subject *k, wl_named_tensor out[WL_MAX_TENSORS]) {
+    for (int i = 0; i < k->n_tensors; i++) {
+        const wl_formula_tensor *t = &k->tensor[i];
+        out[i] = (wl_named_tensor){.name = t->name,
+                                   .data = (void *)(uintptr_t)h->named[i],
+                                   .dtype = t->dtype,
+                                   .n_dims = t->n_dims};
+        int64_t stride = 1;
+        for (int d = t->n_dims; d-- > 0; stride *= t->shape[d]) {
+            out[i].shape[d] = t->shape[d];
+            out[i].stride[d] = stride;
+        }
+    }
+}
+
 /* Host inputs by seed, device copies of all; outputs NaN. */
 __attribute__((unused)) static void make_tensors(harness *h, const subject *k, const shape *s,
                                                  uint64_t seed, bool bhsd) {
+    make_named(h, k, s, seed);
+    h->subject = k;
     const wl_driver *d = h->driver;
     for (int t = 0; t < TENSORS; t++) {
         int64_t n[4];
@@ -189,6 +260,7 @@ __attribute__((unused)) static void make_tensors(harness *h, const subject *k, c
 }
 
 __attribute__((unused)) static void free_tensors(harness *h) {
+    free_named(h);
     for (int t = 0; t < TENSORS; t++) {
         h->driver->cuMemFree_v2(h->device[t]);
         free(h->host[t]);
@@ -232,6 +304,7 @@ static void see_finding(void *user, const char *kernel, const sim_finding *f) {
 __attribute__((unused)) static wl_status run_forward(harness *h, const subject *k, const shape *s,
                                                      bool bhsd) {
     const wl_driver *d = h->driver;
+    wl_named_tensor named[WL_MAX_TENSORS];
     wl_forward_args args = {.size = sizeof args,
                             .q = tensor_of(h, k, s, Q, bhsd),
                             .k = tensor_of(h, k, s, K, bhsd),
@@ -249,7 +322,10 @@ __attribute__((unused)) static wl_status run_forward(harness *h, const subject *
                             .scale_k = (float *)(uintptr_t)h->device_scale[K],
                             .scale_v = (float *)(uintptr_t)h->device_scale[V],
                             .scales = h->by_head,
-                            .precision = k->precision};
+                            .precision = k->precision,
+                            .tensors = named,
+                            .n_tensors = k->n_tensors};
+    see_named(h, k, named);
     memcpy(args.score_args, k->score_params, sizeof k->score_params);
     memcpy(args.mask_args, k->params, sizeof k->params);
     d->cuMemsetD8_v2(h->device[O], 0xff, h->bytes[O]);
