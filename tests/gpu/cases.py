@@ -257,7 +257,8 @@ def quick():
     return list(dict.fromkeys(cases))
 
 
-NAME = re.compile(r"(?P<family>[a-z][a-z0-9_]*?)_d(?P<d>\d+)(?:_v(?P<v>\d+))?_(?P<dtype>bf16|fp16|e4m3|e5m2)"
+NAME = re.compile(r"(?P<family>[a-z][a-z0-9_]*?)_d(?P<d>\d+)(?:_v(?P<v>\d+))?"
+                  r"_(?P<dtype>bf16|fp16|e4m3|e5m2)"
                   r"_(?P<mask>[a-z]\w*?)(?P<knobs>_m\d+n\d+(?:_[a-z0-9]+)*)")
 
 
