@@ -16,8 +16,8 @@ typedef enum { WL_CACHE_CHOICE = 'c', WL_CACHE_KERNEL = 'k', WL_CACHE_TUNED = 't
    user's home of getpwuid; resolved once here, created by the first put. mode "rw", "ro", "off", or
    NULL: WARPLOOM_CACHE, else "rw". size, at which entries are evicted: "512M", "0" for no limit,
    NULL: WARPLOOM_CACHE_SIZE, else 1 GiB. WARPLOOM_CACHE_SHARED=1: a group may write it. Only a bad
-   mode or size fails (EINVAL); a place that cannot be used turns the cache off, one that cannot be
-   written makes it "ro", with a reason. */
+   mode, size or one of these variables fails (EINVAL); a place that cannot be used turns the cache
+   off, one that cannot be written makes it "ro", with a reason. */
 wl_status wl_cache_open(wl_cache **out, const char *dir, const char *mode, const char *size);
 void wl_cache_close(wl_cache *cache);
 const char *wl_cache_dir(const wl_cache *cache);  /* "" when there is none */

@@ -113,12 +113,14 @@ wl_status wl_cache_open(wl_cache **out, const char *dir, const char *mode, const
     if (!named) return fail(WL_EINVAL, "cache mode %s: expected rw, ro or off", mode);
     wl_status status = size ? wl_cache_size("cache size", size, &limit) : WL_OK;
     if (status) return status;
-    wl_cache *cache = wl_alloc(sizeof *cache);
     const char *shared = wl_env("WARPLOOM_CACHE_SHARED");
+    if (shared && strcmp(shared, "0") && strcmp(shared, "1"))
+        return fail(WL_EINVAL, "WARPLOOM_CACHE_SHARED: expected 0 or 1, got '%s'", shared);
+    wl_cache *cache = wl_alloc(sizeof *cache);
     cache->dir = find_dir(dir);
     cache->mode = named;
     cache->limit = limit;
-    cache->shared = shared && !strcmp(shared, "1");
+    cache->shared = shared && *shared == '1';
     settle_mode(cache);
     wl_cache_forget();
     *out = cache;

@@ -596,6 +596,10 @@ TEST(modes) {
     wl_cache *c;
     CHECK_FAIL(wl_cache_open(&c, "/x", "rx", NULL), WL_EINVAL,
                "cache mode rx: expected rw, ro or off");
+    setenv("WARPLOOM_CACHE_SHARED", "yes", 1);
+    CHECK_FAIL(wl_cache_open(&c, NULL, NULL, NULL), WL_EINVAL,
+               "WARPLOOM_CACHE_SHARED: expected 0 or 1, got 'yes'");
+    unsetenv("WARPLOOM_CACHE_SHARED");
     CHECK(!c);
     setenv("WARPLOOM_CACHE", "ro", 1);
     CHECK_INT(wl_cache_open(&c, "/x", NULL, NULL), WL_OK);
