@@ -8,20 +8,6 @@
 
 #define BLOCKS 1024 /* that a kernel lists, of a tensor (templates/fwd.lua) */
 
-static const char *dtype_name(wl_dtype dtype) {
-    switch (dtype) {
-    case WL_INT32: return "int32";
-    case WL_BOOL: return "bool";
-    case WL_FP32: return "fp32";
-    case WL_BF16: return "bf16";
-    default: return "another";
-    }
-}
-
-static uintptr_t bytes_of(wl_dtype dtype) {
-    return dtype == WL_BOOL ? 1 : dtype == WL_BF16 ? 2 : 4;
-}
-
 static const wl_named_tensor *find(const wl_forward_args *args, const char *name) {
     for (int i = 0; i < args->n_tensors; i++)
         if (args->tensors[i].name && !strcmp(args->tensors[i].name, name)) return &args->tensors[i];
@@ -37,15 +23,16 @@ int64_t wl_call_extent(const wl_launch *launch, int tensor, int dim, const int64
 }
 
 static wl_status check(wl_context *ctx, const wl_named_tensor *t, wl_dtype dtype, int n_dims) {
-    if (t->dtype != dtype)
+    const wl_element *given = wl_element_of(t->dtype), *element = wl_element_of(dtype);
+    if (given != element)
         return fail(WL_EINVAL, "tensor %s: its elements are %s, the spec declares %s", t->name,
-                    dtype_name(t->dtype), dtype_name(dtype));
+                    given ? given->name : "another", element->name);
     if (t->n_dims != n_dims)
         return fail(WL_EINVAL, "tensor %s: %d dimensions, the spec has %d indexes", t->name,
                     t->n_dims, n_dims);
-    if ((uintptr_t)t->data % bytes_of(dtype))
+    if ((uintptr_t)t->data % element->bytes)
         return fail(WL_EINVAL, "tensor %s: data = %p: expected a multiple of %d bytes", t->name,
-                    t->data, (int)bytes_of(dtype));
+                    t->data, (int)element->bytes);
     return wl_context_owns(ctx, t->name, t->data);
 }
 

@@ -7,10 +7,6 @@
 #include "cli_job.h"
 #include "npy.h"
 
-static size_t element_bytes(wl_dtype dtype) {
-    return dtype == WL_BOOL ? 1 : dtype == WL_BF16 ? 2 : 4;
-}
-
 static size_t count(const wl_formula_tensor *t) {
     size_t n = 1;
     for (int d = 0; d < t->n_dims; d++) n *= (size_t)t->shape[d];
@@ -63,7 +59,7 @@ static void draw(uint64_t seed, wl_formula_tensor *t) {
     size_t n = count(t);
     uint16_t *deviates = wl_alloc(2 * n);
     wl_reference_random(seed, 9, WL_BF16, n, deviates);
-    t->data = wl_alloc(element_bytes(t->dtype) * n);
+    t->data = wl_alloc(wl_element_of(t->dtype)->bytes * n);
     int32_t document = 0;
     for (size_t i = 0; i < n; i++) {
         float value = wl_npy_decode(WL_BF16, deviates[i]);
@@ -78,7 +74,7 @@ static void draw(uint64_t seed, wl_formula_tensor *t) {
 
 static wl_status to_device(cli_job *j, int i) {
     const wl_formula_tensor *t = &j->named[i];
-    size_t bytes = element_bytes(t->dtype) * count(t);
+    size_t bytes = wl_element_of(t->dtype)->bytes * count(t);
     CUresult result = j->driver->cuMemAlloc_v2(&j->named_device[i], bytes);
     if (!result) result = j->driver->cuMemcpyHtoD_v2(j->named_device[i], t->data, bytes);
     if (result) return wl_driver_fail(j->driver, result, "cuMemAlloc");

@@ -102,19 +102,24 @@ static const char *read_index(wl_launch *out, int i, const char *word) {
     return NULL;
 }
 
+static const wl_element elements[] = {
+    {"int32", WL_INT32, 4}, {"bool", WL_BOOL, 1}, {"fp32", WL_FP32, 4}, {"bf16", WL_BF16, 2}};
+
+const wl_element *wl_element_of(wl_dtype dtype) {
+    for (size_t i = 0; i < sizeof elements / sizeof *elements; i++)
+        if (elements[i].dtype == dtype) return &elements[i];
+    return NULL;
+}
+
 static const char *read_tensor(wl_launch *out, char *rest) {
-    static const struct {
-        const char *name;
-        wl_dtype dtype;
-    } types[] = {{"int32", WL_INT32}, {"bool", WL_BOOL}, {"fp32", WL_FP32}, {"bf16", WL_BF16}};
     if (out->n_tensors == WL_MAX_TENSORS) return "too many tensors";
     int i = out->n_tensors++;
     const char *wrong = put_text(out->tensor[i].name, 33, next_word(&rest));
     const char *type = next_word(&rest);
     bool known = false;
-    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
-        if (strcmp(types[t].name, type)) continue;
-        out->tensor[i].dtype = types[t].dtype;
+    for (size_t t = 0; t < sizeof elements / sizeof *elements; t++) {
+        if (strcmp(elements[t].name, type)) continue;
+        out->tensor[i].dtype = elements[t].dtype;
         known = true;
     }
     if (!wrong && !known) wrong = "no such type";

@@ -87,4 +87,12 @@ wl_status wl_launch_score_params(const wl_launch *launch, const float *given, in
 /* EINVAL when an axis of the record is not what the problem asks. */
 wl_status wl_launch_fits(const wl_launch *launch, const wl_problem *problem);
 
+/* The types that elements of tensors by name may have; NULL: another. */
+typedef struct {
+    const char *name;
+    wl_dtype dtype;
+    unsigned bytes;
+} wl_element;
+const wl_element *wl_element_of(wl_dtype dtype);
+
 #endif
